@@ -1,0 +1,1 @@
+"""The prequential loop and what stands around it: plan, records, checkpoints, ranks."""

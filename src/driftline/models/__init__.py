@@ -1,0 +1,1 @@
+"""The networks: small-image and full-size ResNets, and others by name through timm."""

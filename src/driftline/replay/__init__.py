@@ -1,0 +1,1 @@
+"""Replay buffers of positions, and the rule that adapts their size."""
