@@ -1,0 +1,53 @@
+"""The split of a table: seeded, stateless, uniform in time."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftline.streams.splits import hash64, is_validation, preprocessing_count
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(state: int) -> int:
+    """The published generator, one number at a time, on Python integers."""
+    z = (state + 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def mix(z: int) -> int:
+    return splitmix64((z - 0x9E3779B97F4A7C15) & MASK)
+
+
+@given(st.integers(0, 2**63 - 1), st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
+def test_hash_is_splitmix64_started_at_the_mixed_seed(seed: int, ordinals: list[int]) -> None:
+    expected = [splitmix64((mix(seed) + o * 0x9E3779B97F4A7C15) & MASK) for o in ordinals]
+    assert hash64(seed, np.array(ordinals)).tolist() == expected
+
+
+@given(st.integers(0, 1000), st.floats(0, 1), st.integers(0, 500), st.integers(0, 500))
+def test_splitting_in_parts_is_splitting_at_once(seed: int, share: float, first: int, second: int) -> None:
+    whole = is_validation(seed, np.arange(first + second), share)
+    parts = [
+        is_validation(seed, np.arange(first), share),
+        is_validation(seed, np.arange(first, first + second), share),
+    ]
+    assert np.array_equal(whole, np.concatenate(parts))
+
+
+def test_validation_is_uniform_over_the_time_range() -> None:
+    chosen = is_validation(11, np.arange(1_000_000), 0.01).reshape(10, -1).sum(axis=1)
+    # Binomial(100,000, 0.01) has a standard deviation of 31.5; five of them leave no room for a trend.
+    assert np.abs(chosen - 1000).max() < 5 * 31.5
+
+
+def test_seeds_choose_different_samples() -> None:
+    a, b = (is_validation(seed, np.arange(100_000), 0.1) for seed in (0, 1))
+    assert abs((a & b).sum() - 1000) < 160
+
+
+def test_paper_sized_preprocessing_set() -> None:
+    assert preprocessing_count(41_392_000, 0.05) == 2_069_600
+    assert preprocessing_count(0, 0.05) == 0
