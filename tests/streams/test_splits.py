@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.streams.splits import hash64, is_validation, preprocessing_count
+from driftline.streams.splits import is_validation, preprocessing_count
 
 MASK = (1 << 64) - 1
 
@@ -19,12 +19,6 @@ def splitmix64(state: int) -> int:
 
 def mix(z: int) -> int:
     return splitmix64((z - 0x9E3779B97F4A7C15) & MASK)
-
-
-@given(st.integers(0, 2**63 - 1), st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
-def test_hash_is_splitmix64_started_at_the_mixed_seed(seed: int, ordinals: list[int]) -> None:
-    expected = [splitmix64((mix(seed) + o * 0x9E3779B97F4A7C15) & MASK) for o in ordinals]
-    assert hash64(seed, np.array(ordinals)).tolist() == expected
 
 
 @given(st.integers(0, 1000), st.floats(0, 1), st.integers(0, 500), st.integers(0, 500))
