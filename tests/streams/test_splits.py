@@ -6,20 +6,6 @@ from hypothesis import strategies as st
 
 from driftline.streams.splits import is_validation, preprocessing_count
 
-MASK = (1 << 64) - 1
-
-
-def splitmix64(state: int) -> int:
-    """The published generator, one number at a time, on Python integers."""
-    z = (state + 0x9E3779B97F4A7C15) & MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
-    return z ^ (z >> 31)
-
-
-def mix(z: int) -> int:
-    return splitmix64((z - 0x9E3779B97F4A7C15) & MASK)
-
 
 @given(st.integers(0, 1000), st.floats(0, 1), st.integers(0, 500), st.integers(0, 500))
 def test_splitting_in_parts_is_splitting_at_once(seed: int, share: float, first: int, second: int) -> None:
