@@ -11,6 +11,8 @@ from urllib.parse import unquote_plus
 
 import polars as pl
 
+from driftline.types import DriftlineError
+
 MISSING = ("", "null", "NULL", "\\N", "nan", "NaN", "NAN", "None")
 """Texts that stand for "no value" where a date or a coordinate is meant."""
 
@@ -32,6 +34,26 @@ LATEST_S = 253_402_300_799
 """The last second of the year 9999."""
 HASHED_USER = 1 << 62
 """Users that are not numbers get numbers from here upwards, so that they never meet one that is."""
+
+
+def plain(values: pl.Series) -> pl.Series:
+    """The column as text, numbers or dates: categories, decimals, bytes and truth values become those.
+
+    >>> plain(pl.Series([b"ok", b"\\xff"])).to_list()
+    ['ok', '\ufffd']
+    """
+    if values.dtype == pl.Binary:
+        texts = [None if data is None else data.decode("utf-8", "replace") for data in values]
+        return pl.Series(values.name, texts, dtype=pl.String)
+    if values.dtype == pl.Decimal:
+        return values.cast(pl.Float64)
+    if values.dtype in (pl.Categorical, pl.Enum, pl.Boolean, pl.Null):
+        return values.cast(pl.String)
+    if values.dtype.is_nested():
+        raise DriftlineError(
+            f"column {values.name!r} holds lists or records; choose a column with one value a row"
+        )
+    return values
 
 
 def stripped(values: pl.Series) -> pl.Series:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from driftline.streams.fields import MISSING, degrees, seconds, stripped, users
+from driftline.streams.fields import MISSING, degrees, plain, seconds, stripped, users
 
 CANONICAL = ("id", "user", "time", "lat", "lon", "label", "image")
 
@@ -126,7 +126,7 @@ def clean(raw: pl.DataFrame, rules: Rules, *, part: int = 0, first_row: int = 0)
 
 def _complete(raw: pl.DataFrame) -> pl.DataFrame:
     """The frame with all canonical columns and both flags, text stripped, empty text turned into null."""
-    columns = {name: stripped(raw[name]) for name in CANONICAL if name in raw.columns}
+    columns = {name: stripped(plain(raw[name])) for name in CANONICAL if name in raw.columns}
     frame = raw.select(
         pl.when(~values.is_in(["", "\\N"])).then(values).alias(name)
         if values.dtype == pl.String

@@ -1,0 +1,102 @@
+"""Text tables with a header line: comma, tab, semicolon or bar between the columns, quotes where needed.
+
+A file flows in; frames of canonical columns, all text, flow out. A line with too few or too many columns becomes a row
+that is marked `broken`, so that it is counted with the others.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from driftline.streams.metadata import Part
+from driftline.streams.readers.columns import ColumnChoice, choose
+from driftline.streams.readers.files import BLOCK_BYTES, TableFile, Utf8Stream
+from driftline.types import DriftlineError
+
+DELIMITERS = ("\t", ",", ";", "|")
+
+
+def open_part(file: TableFile, choice: ColumnChoice, delimiter: str | None) -> tuple[Part, dict[str, str]]:
+    """The file as a part of a table, and its column for each canonical one."""
+    header = file.first_line()
+    separator = delimiter or sniff_delimiter(header)
+    names = split_header(header, separator)
+    if len(names) < 2:
+        raise DriftlineError(
+            f"{file.path}: the header line {header[:80]!r} holds one column; columns are separated by tab, comma, ; or |, "
+            "or by what --delimiter says"
+        )
+    columns = choose(names, choice, str(file.path))
+
+    def frames() -> Iterator[pl.DataFrame]:
+        yield from _read(file, separator, names, columns)
+
+    return Part(file.path.name, file.identity, frames, size_bytes=file.size_bytes), columns
+
+
+def sniff_delimiter(header: str) -> str:
+    """The delimiter that cuts the header into the most columns; between equals the first of tab, comma, semicolon, bar.
+
+    >>> sniff_delimiter("id;taken, local;label")
+    ';'
+    """
+    return max(DELIMITERS, key=lambda delimiter: len(split_header(header, delimiter)))
+
+
+def split_header(header: str, delimiter: str) -> list[str]:
+    """Column names of a header line.
+
+    >>> split_header('id,"name, full"', ",")
+    ['id', 'name, full']
+    """
+    return next(csv.reader([header], delimiter=delimiter), [])
+
+
+def _read(
+    file: TableFile, delimiter: str, names: list[str], columns: dict[str, str]
+) -> Iterator[pl.DataFrame]:
+    broken: list[int] = []
+
+    def note(row: pa_csv.InvalidRow) -> str:
+        broken.append(row.actual_columns)
+        return "skip"
+
+    # Columns go by number, because two columns that nobody asked for may share a name.
+    numbers = [f"c{k}" for k in range(len(names))]
+    wanted = {canonical: numbers[names.index(name)] for canonical, name in columns.items()}
+    with Utf8Stream(file.path) as stream:
+        try:
+            reader = pa_csv.open_csv(
+                pa.PythonFile(stream, mode="r"),
+                pa_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=numbers, skip_rows=1),
+                pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note),
+                pa_csv.ConvertOptions(
+                    include_columns=sorted(set(wanted.values())),
+                    column_types=dict.fromkeys(numbers, pa.string()),
+                    strings_can_be_null=False,
+                    check_utf8=False,
+                ),
+            )
+            for batch in reader:
+                yield _canonical(pl.DataFrame(batch), wanted, broken)
+                broken.clear()
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" not in str(error):
+                raise DriftlineError(
+                    f"{file.path}: cannot be cut into rows ({str(error).splitlines()[0]}); look for a quote that is never closed"
+                ) from None
+    if broken:
+        yield _canonical(pl.DataFrame(schema=dict.fromkeys(numbers, pl.String)), wanted, broken)
+
+
+def _canonical(frame: pl.DataFrame, wanted: dict[str, str], broken: list[int]) -> pl.DataFrame:
+    rows = frame.select(pl.col(number).alias(canonical) for canonical, number in wanted.items())
+    rows = rows.with_columns(pl.lit(False).alias("broken"))
+    if not broken:
+        return rows
+    return pl.concat([rows, pl.DataFrame({"broken": [True] * len(broken)})], how="diagonal")
