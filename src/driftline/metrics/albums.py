@@ -68,6 +68,7 @@ def make_log(
     >>> log.scored.tolist()
     [True, True, True]
     """
+    _check_sizes(batch_size, test_every)
     position = np.arange(len(label))
     log = PredictionLog(position, time, user, label, pred, position // batch_size, np.zeros(len(label), bool))
     return rescore(log, batch_size, test_every)
@@ -75,8 +76,7 @@ def make_log(
 
 def rescore(log: PredictionLog, batch_size: int, test_every: int) -> PredictionLog:
     """The log with `scored` worked out anew from its users and steps."""
-    if batch_size < 1 or test_every < 1:
-        raise DriftlineError(f"batch_size = {batch_size}, test_every = {test_every}: both must be at least 1")
+    _check_sizes(batch_size, test_every)
     starts = step_starts(log.step)
     stops = np.append(starts[1:], len(log))
     reached = log.step[starts] * batch_size // test_every
@@ -99,6 +99,11 @@ def step_starts(step: IntArray) -> IntArray:
     if not len(step):
         return np.zeros(0, np.int64)
     return np.concatenate([[0], np.flatnonzero(step[1:] != step[:-1]) + 1])
+
+
+def _check_sizes(batch_size: int, test_every: int) -> None:
+    if batch_size < 1 or test_every < 1:
+        raise DriftlineError(f"batch_size = {batch_size}, test_every = {test_every}: both must be at least 1")
 
 
 def _first_new_albums(user: IntArray, starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:

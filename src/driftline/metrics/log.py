@@ -22,6 +22,19 @@ CORE = ("position", "time", "user", "label", "pred", "step", "scored")
 EXTRA = ("top5", "prob", "loglik", "member")
 """Columns that are read only when asked for."""
 _RECORDS_A_READ = 1 << 18
+_DTYPES: dict[str, pl.DataType] = {
+    "position": pl.Int64(),
+    "time": pl.Int64(),
+    "user": pl.Int64(),
+    "label": pl.Int32(),
+    "pred": pl.Int32(),
+    "step": pl.Int64(),
+    "scored": pl.Boolean(),
+    "top5": pl.Array(pl.Int32, TOP),
+    "prob": pl.Float32(),
+    "loglik": pl.Float32(),
+    "member": pl.Int8(),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +142,21 @@ def _read_column(file: Path, name: str) -> NDArray[Any]:
     """One column as a contiguous array in the type the log declares."""
     try:
         column = pl.read_parquet(file, columns=[name])[name]
-        if column.null_count():
-            raise DriftlineError(
-                f"{file}: column {name!r} has {column.null_count()} missing values; drop those rows"
-            )
-        if name == "top5":
-            return column.list.to_array(TOP).cast(pl.Array(pl.Int32, TOP)).to_numpy()
-        dtype = PREDICTION[name]
-        return (
-            column.to_numpy() if column.dtype == pl.Boolean else column.to_numpy().astype(dtype, copy=False)
-        )
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _damaged(file, error) from None
+    if column.null_count():
+        raise DriftlineError(
+            f"{file}: column {name} has {column.null_count()} missing values; drop those rows"
+        )
+    wanted = _DTYPES[name]
+    try:
+        if column.dtype.is_float() and not wanted.is_float():
+            raise pl.exceptions.InvalidOperationError(f"{column.dtype} is no integer type")
+        return column.cast(wanted).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise DriftlineError(
+            f"{file}: column {name} cannot be turned into {wanted}: {_first_line(error)}"
+        ) from None
 
 
 def _read_records(file: Path, names: list[str]) -> dict[str, NDArray[Any]]:
@@ -158,7 +174,11 @@ def _read_records(file: Path, names: list[str]) -> dict[str, NDArray[Any]]:
 
 
 def _damaged(file: Path, error: Exception) -> DriftlineError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return DriftlineError(
-        f"{file} cannot be read as a prediction log ({reason}): copy it again from where it was made, or repeat the run"
+        f"{file} cannot be read as a prediction log ({_first_line(error)}): "
+        "copy it again from where it was made, or repeat the run"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
