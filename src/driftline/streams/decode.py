@@ -12,7 +12,7 @@ import struct
 
 import numpy as np
 import simplejpeg
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from driftline.types import BadSampleError, ImageArray
 
@@ -167,7 +167,7 @@ def _by_pillow(payload: bytes) -> ImageArray:
             return _rgb(opened)
     except UndecodableError:
         raise
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise UndecodableError(f"not an image (starts with {payload[:8].hex()})") from None
     except _PILLOW_ERRORS as error:
         raise UndecodableError(f"undecodable: {error}") from None
