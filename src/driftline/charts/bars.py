@@ -29,7 +29,10 @@ def bars(frame: pl.DataFrame, title: str, *, value_format: str = ",", interactiv
     if not interactive:
         return chart
     return chart.encode(
-        tooltip=[alt.Tooltip("name:N", title="name"), alt.Tooltip("value:Q", title=title, format=value_format)]
+        tooltip=[
+            alt.Tooltip("name:N", title="name"),
+            alt.Tooltip("value:Q", title=title, format=value_format),
+        ]
     )
 
 
@@ -48,9 +51,14 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
         .mark_bar(cornerRadiusEnd=2)
         .encode(
             y=alt.Y(
-                "name:N", sort=None, title=None, axis=alt.Axis(labelLimit=260, domain=False, ticks=False, labelPadding=8)
+                "name:N",
+                sort=None,
+                title=None,
+                axis=alt.Axis(labelLimit=260, domain=False, ticks=False, labelPadding=8),
             ),
-            x=alt.X("change:Q", title="change of accuracy", axis=alt.Axis(format="+.0~%", grid=True, tickCount=6)),
+            x=alt.X(
+                "change:Q", title="change of accuracy", axis=alt.Axis(format="+.0~%", grid=True, tickCount=6)
+            ),
             color=alt.condition("datum.change < 0", alt.value(lost), alt.value(gained)),
         )
     )
@@ -67,7 +75,9 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
     )
 
 
-def heat_matrix(frame: pl.DataFrame, *, rows_title: str, columns_title: str, interactive: bool = False) -> alt.LayerChart:
+def heat_matrix(
+    frame: pl.DataFrame, *, rows_title: str, columns_title: str, interactive: bool = False
+) -> alt.LayerChart:
     """A matrix of accuracies with the figure written in each cell; columns `row`, `column`, `value`, `count`.
 
     >>> cell = pl.DataFrame({"row": ["H"], "column": ["2010"], "value": [0.5], "count": [7]})
@@ -97,6 +107,7 @@ def heat_matrix(frame: pl.DataFrame, *, rows_title: str, columns_title: str, int
         )
     dark_cell = f"datum.value < {0.6 * highest}"
     figures = base.mark_text().encode(
-        text=alt.Text("value:Q", format=".0%"), color=alt.condition(dark_cell, alt.value("white"), alt.value("black"))
+        text=alt.Text("value:Q", format=".0%"),
+        color=alt.condition(dark_cell, alt.value("white"), alt.value("black")),
     )
     return alt.layer(cells, figures)

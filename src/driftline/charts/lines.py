@@ -65,7 +65,10 @@ def lines(
     if not interactive:
         return alt.layer(drawn)
     tooltips = [alt.Tooltip("run:N", title="run"), *([alt.Tooltip("kind:N", title="what")] if kinds else [])]
-    tooltips += [x_tooltip or alt.Tooltip("x:Q", format=",.4~g"), alt.Tooltip("value:Q", title=title, format=value_format)]
+    tooltips += [
+        x_tooltip or alt.Tooltip("x:Q", format=",.4~g"),
+        alt.Tooltip("value:Q", title=title, format=value_format),
+    ]
     return alt.layer(drawn.add_params(_zoom()), _hover(base, tooltips))
 
 
@@ -84,7 +87,9 @@ def _dash(series: Series, kinds: tuple[str, ...]) -> alt.StrokeDash:
     if not kinds:
         return alt.StrokeDash("run:N", scale=series.dash(), title=None, legend=_legend(series, False))
     scale = Series(kinds).dash()
-    return alt.StrokeDash("kind:N", scale=scale, title=None, legend=alt.Legend(columns=3, symbolType="stroke"))
+    return alt.StrokeDash(
+        "kind:N", scale=scale, title=None, legend=alt.Legend(columns=3, symbolType="stroke")
+    )
 
 
 def _zoom() -> alt.Parameter:
@@ -121,7 +126,9 @@ def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False)
     curve = lines(
         frame, series, "share of photos", x=x, x_tooltip=within, value_format=PERCENT, interactive=interactive
     )
-    marks = alt.Chart(alt.InlineData(values=[{"x": km, "scale": name} for km, name in ERROR_SCALES_KM])).encode(x=x)
+    marks = alt.Chart(
+        alt.InlineData(values=[{"x": km, "scale": name} for km, name in ERROR_SCALES_KM])
+    ).encode(x=x)
     rules = marks.mark_rule(strokeDash=[2, 3])
     names = marks.mark_text(align="left", baseline="top", dx=4).encode(text="scale:N", y=alt.value(0))
     return alt.layer(rules, names, *curve.layer)

@@ -34,15 +34,19 @@ def world_map(
     >>> [layer["mark"]["type"] for layer in chart.to_dict()["layer"]]
     ['geoshape', 'geoshape']
     """
-    shapes = [{"label": label, "shape": {"type": "Feature", "geometry": dict(g)}} for label, g in cells.items()]
-    ground = (
-        alt.Chart(alt.InlineData(values=[{"type": "Feature", "geometry": dict(land)}], format=alt.DataFormat(type="json")))
-        .mark_geoshape(fill="#9aa5ae", fillOpacity=0.28, stroke=None)
-    )
+    shapes = [
+        {"label": label, "shape": {"type": "Feature", "geometry": dict(g)}} for label, g in cells.items()
+    ]
+    ground = alt.Chart(
+        alt.InlineData(
+            values=[{"type": "Feature", "geometry": dict(land)}], format=alt.DataFormat(type="json")
+        )
+    ).mark_geoshape(fill="#9aa5ae", fillOpacity=0.28, stroke=None)
     areas = (
         alt.Chart(alt.InlineData(values=frame.to_dicts()))
         .transform_lookup(
-            lookup="label", from_=alt.LookupData(data=alt.InlineData(values=shapes), key="label", fields=["shape"])
+            lookup="label",
+            from_=alt.LookupData(data=alt.InlineData(values=shapes), key="label", fields=["shape"]),
         )
         .mark_geoshape(stroke="#ffffff", strokeWidth=0.4, fillOpacity=0.85)
         .encode(shape=alt.Shape("shape:G"), color=_color(measure))
@@ -71,7 +75,11 @@ def _tooltips() -> list[alt.Tooltip]:
 def _params(interactive: bool) -> list[alt.Parameter]:
     if not interactive:
         return []
-    return [alt.param(name="map_zoom", value=1), alt.param(name="map_lon", value=0), alt.param(name="map_lat", value=0)]
+    return [
+        alt.param(name="map_zoom", value=1),
+        alt.param(name="map_lon", value=0),
+        alt.param(name="map_lat", value=0),
+    ]
 
 
 def _projection(interactive: bool) -> dict[str, Any]:

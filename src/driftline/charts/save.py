@@ -29,7 +29,9 @@ def save(
     """Write the chart to `stem`.png, .svg and .pdf; returns the files written."""
     unknown = [f for f in formats if f not in FORMATS]
     if unknown or not formats:
-        raise DriftlineError(f"figure format {', '.join(unknown) or 'missing'}: choose from {', '.join(FORMATS)}")
+        raise DriftlineError(
+            f"figure format {', '.join(unknown) or 'missing'}: choose from {', '.join(FORMATS)}"
+        )
     spec = paper_spec(chart, width)
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = []

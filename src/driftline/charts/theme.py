@@ -16,7 +16,15 @@ Mode = Literal["light", "dark", "paper"]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6BB1")
 """Okabe and Ito's colours without yellow and black, which vanish on white and on black; and a violet."""
-DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 2), (12, 3), (6, 2, 1, 2, 1, 2))
+DASHES: tuple[tuple[int, ...], ...] = (
+    (1, 0),
+    (7, 3),
+    (2, 2),
+    (9, 3, 2, 3),
+    (4, 2),
+    (12, 3),
+    (6, 2, 1, 2, 1, 2),
+)
 REFERENCE_DASHES: tuple[tuple[int, ...], ...] = ((3, 3), (1, 3), (6, 4), (2, 5))
 REFERENCE_COLORS = ("#7a7a7a", "#a3a3a3", "#5e5e5e", "#8f8f8f")
 
@@ -24,7 +32,9 @@ SEQUENTIAL = "viridis"
 DIVERGING = ("#D55E00", "#0072B2")
 """Lost, gained."""
 
-PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+PAGE_FONT = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
+)
 PAPER_FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 
 _INK = {
@@ -85,7 +95,7 @@ def config(mode: Mode = "light") -> dict[str, Any]:
         "background": "white" if paper else None,
         "font": font,
         "padding": 2 if paper else 4,
-        "view": {"stroke": None, "continuousHeight": 140 if paper else 300},
+        "view": {"stroke": None, "continuousHeight": 140 if paper else 300, "discreteHeight": {"step": 11 if paper else 28}},
         "axis": {
             **label,
             **title,
@@ -112,7 +122,13 @@ def config(mode: Mode = "light") -> dict[str, Any]:
             "offset": 4 if paper else 12,
         },
         "header": {"labelFont": font, "labelFontSize": normal, "labelColor": ink["text"], "title": None},
-        "title": {"font": font, "fontSize": normal, "color": ink["text"], "fontWeight": "bold", "anchor": "start"},
+        "title": {
+            "font": font,
+            "fontSize": normal,
+            "color": ink["text"],
+            "fontWeight": "bold",
+            "anchor": "start",
+        },
         "line": {"strokeWidth": 1.1 if paper else 2.2, "strokeCap": "butt"},
         "rule": {"color": ink["line"]},
         "text": {"font": font, "fontSize": small, "color": ink["quiet"]},

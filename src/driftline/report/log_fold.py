@@ -13,9 +13,19 @@ import numpy as np
 from driftline.metrics.blind import blind_predictions
 from driftline.metrics.online import SCORINGS, OnlineCurve, Scoring, spread
 from driftline.report.run_files import LogBlock
-from driftline.types import FloatArray, IntArray
+from driftline.types import BoolArray, FloatArray, IntArray
 
-STEP_FIELDS = ("step", "num", "correct", "blind", "num_scored", "correct_scored", "blind_scored", "position", "time")
+STEP_FIELDS = (
+    "step",
+    "num",
+    "correct",
+    "blind",
+    "num_scored",
+    "correct_scored",
+    "blind_scored",
+    "position",
+    "time",
+)
 FIRST, LAST = 0, 7
 """Rows of a table of steps: where the step's number and where its last position stand."""
 
@@ -24,11 +34,10 @@ FIRST, LAST = 0, 7
 class LogFold:
     """Running counts over a log; `blind_k` is the window of the blind classifier set beside the learner."""
 
-    num_classes: int
     blind_k: int = 10
     num_rows: int = 0
     months: dict[int, IntArray] = field(default_factory=dict)
-    """Month (since 1970-01) -> two rows of counts by class: predictions, correct ones."""
+    """Month (since 1970-01) -> two rows of counts by class: predictions, correct ones. Labels below 0 stand in no class."""
     _steps: list[IntArray] = field(default_factory=list)
     _recent: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -45,14 +54,22 @@ class LogFold:
         self._count_months(block["time"], label, correct)
         self.num_rows += len(label)
 
-    def _count_months(self, time_s: IntArray, label: IntArray, correct: np.ndarray) -> None:
+    def _count_months(self, time_s: IntArray, label: IntArray, correct: BoolArray) -> None:
         month = time_s.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
-        has_class = (label >= 0) & (label < self.num_classes)
-        for value in np.unique(month):
-            here = has_class & (month == value)
-            counts = self.months.setdefault(int(value), np.zeros((2, self.num_classes), np.int64))
-            counts[0] += np.bincount(label[here], minlength=self.num_classes)
-            counts[1] += np.bincount(label[here & correct], minlength=self.num_classes)
+        num_classes = int(label.max()) + 1
+        # Time rises along a log, so a block holds few months, each in one stretch.
+        starts = np.flatnonzero(np.diff(month, prepend=month[0] - 1))
+        for start, stop in zip(starts, np.append(starts[1:], len(month)), strict=True):
+            here, right = label[start:stop], correct[start:stop]
+            known = here >= 0
+            counts = [np.bincount(here[k], minlength=num_classes) for k in (known, known & right)]
+            self._add_month(int(month[start]), np.stack(counts))
+
+    def _add_month(self, month: int, counts: IntArray) -> None:
+        before = self.months.get(month, counts[:, :0])
+        large, small = (counts, before) if counts.shape[1] >= before.shape[1] else (before, counts)
+        self.months[month] = large.copy()
+        self.months[month][:, : small.shape[1]] += small
 
     def steps(self) -> dict[str, IntArray]:
         """Counts of each step, a step that two blocks share made whole."""
@@ -68,7 +85,7 @@ class LogFold:
         return dict(zip(STEP_FIELDS, merged, strict=True))
 
 
-def _count_steps(block: LogBlock, correct: np.ndarray, blind: np.ndarray) -> IntArray:
+def _count_steps(block: LogBlock, correct: BoolArray, blind: BoolArray) -> IntArray:
     """One column a step of the block, one row a field of STEP_FIELDS."""
     step, scored = block["step"], block["scored"]
     starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
@@ -78,7 +95,9 @@ def _count_steps(block: LogBlock, correct: np.ndarray, blind: np.ndarray) -> Int
     return np.stack([step[starts], *counts, block["position"][ends], block["time"][ends]])
 
 
-def curve_of(steps: dict[str, IntArray], scoring: Scoring, who: str = "correct", num_points: int = 400) -> OnlineCurve:
+def curve_of(
+    steps: dict[str, IntArray], scoring: Scoring, who: str = "correct", num_points: int = 400
+) -> OnlineCurve:
     """Average online accuracy over the stream; `who` is "correct" (the learner) or "blind"."""
     assert scoring in SCORINGS
     suffix = "_scored" if scoring == "album" else ""

@@ -25,7 +25,17 @@ from driftline.types import PREDICTION, DriftlineError, curve_dtype
 ROWS_A_BLOCK = 1 << 20
 LOG_COLUMNS = ("position", "time", "label", "pred", "step", "scored")
 """What a report needs of each prediction."""
-CURVE_COLUMNS = ("step", "position", "time", "loss", "lr", "buffer_size", "acc_stream", "acc_replay", "member")
+CURVE_COLUMNS = (
+    "step",
+    "position",
+    "time",
+    "loss",
+    "lr",
+    "buffer_size",
+    "acc_stream",
+    "acc_replay",
+    "member",
+)
 TRANSFER_COLUMNS = ("checkpoint", "time", "label", "pred")
 CLASS_COLUMNS = ("label", "name", "cell", "lat", "lon")
 SAMPLE_COLUMNS = ("position", "time", "label", "pred", "image")
@@ -86,7 +96,9 @@ class RunFiles:
         """Names and sizes (bytes) of the files in the run directory, checkpoints as one entry."""
         plain = [(p.name, p.stat().st_size) for p in sorted(self.path.iterdir()) if p.is_file()]
         kept = [p for p in (self.path / "checkpoints").rglob("*") if p.is_file()]
-        return plain + ([(f"checkpoints/ ({len(kept)} files)", sum(p.stat().st_size for p in kept))] if kept else [])
+        return plain + (
+            [(f"checkpoints/ ({len(kept)} files)", sum(p.stat().st_size for p in kept))] if kept else []
+        )
 
 
 def load_run(path: Path, *, allow_empty: bool = False) -> RunFiles:
@@ -98,12 +110,16 @@ def load_run(path: Path, *, allow_empty: bool = False) -> RunFiles:
     if not path.is_dir():
         raise DriftlineError(f"{path} is not a directory: give the directory that `driftline run --out` made")
     if not (path / "config.toml").is_file():
-        raise DriftlineError(f"{path} is not a run: it has no config.toml; give the --out directory of `driftline run`")
+        raise DriftlineError(
+            f"{path} is not a run: it has no config.toml; give the --out directory of `driftline run`"
+        )
     run = RunFiles(path, read_config(path / "config.toml"), _read_summary(path / "summary.json"))
     if run.is_finished:
         _check_finished(run)
     if not allow_empty and not _has_steps(run):
-        raise DriftlineError(f"{path} has no steps to report: let the run make some, or run it again with a longer --limit")
+        raise DriftlineError(
+            f"{path} has no steps to report: let the run make some, or run it again with a longer --limit"
+        )
     return run
 
 
@@ -126,7 +142,9 @@ def _check_finished(run: RunFiles) -> None:
     for stem, columns in needed.items():
         path = run.path / f"{stem}.parquet"
         if not path.exists():
-            raise DriftlineError(f"{path} is missing: restore it, or run `driftline run --config {run.path}/config.toml` again")
+            raise DriftlineError(
+                f"{path} is missing: restore it, or run `driftline run --config {run.path}/config.toml` again"
+            )
         _check_columns(path, _footer(path).schema_arrow.names, columns)
 
 
@@ -153,7 +171,9 @@ def _damaged(path: Path, error: Exception) -> DriftlineError:
 def _check_columns(path: Path, present: list[str], needed: tuple[str, ...]) -> None:
     missing = [c for c in needed if c not in present]
     if missing:
-        raise DriftlineError(f"{path} has no column {missing[0]!r}: it was not written by this version of driftline")
+        raise DriftlineError(
+            f"{path} has no column {missing[0]!r}: it was not written by this version of driftline"
+        )
 
 
 def read_table(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
@@ -184,7 +204,9 @@ def _whole_bytes(file: io.BufferedReader, itemsize: int) -> int:
 def _record_blocks(path: Path, start: int) -> Iterator[LogBlock]:
     with path.open("rb") as file:
         file.seek(start * PREDICTION.itemsize)
-        while data := file.read(min(ROWS_A_BLOCK * PREDICTION.itemsize, _whole_bytes(file, PREDICTION.itemsize))):
+        while data := file.read(
+            min(ROWS_A_BLOCK * PREDICTION.itemsize, _whole_bytes(file, PREDICTION.itemsize))
+        ):
             rows = np.frombuffer(data, PREDICTION, count=len(data) // PREDICTION.itemsize)
             yield {name: np.ascontiguousarray(rows[name]) for name in LOG_COLUMNS}
 
