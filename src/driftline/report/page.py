@@ -134,10 +134,10 @@ def _toolbar(found: Sequence[RunDigest], figures: Sequence[Figure], live: bool) 
 
 def _document(title: str, toolbar: str, content: str, data: Json) -> str:
     libraries, script, style = _libraries(), _asset("page.js"), _asset("page.css")
-    # Only these two scripts may run. Vega compiles its expressions with Function, hence unsafe-eval.
+    # Only these two scripts may run, and neither may make new ones from text.
     reach = "'self'" if data["live"] else "'none'"
     policy = (
-        f"default-src 'none'; script-src {_hash(libraries)} {_hash(script)} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
+        f"default-src 'none'; script-src {_hash(libraries)} {_hash(script)}; style-src 'unsafe-inline'; img-src data:; "
         f"connect-src {reach}; base-uri 'none'; form-action 'none'"
     )
     return (
@@ -157,8 +157,8 @@ def _asset(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _libraries() -> str:
-    """Vega and Vega-Lite as one script, from the package that also draws the figures."""
-    text: str = vl_convert.javascript_bundle()
+    """Vega, Vega-Lite and Vega-Embed as one script, from the package that also draws the figures."""
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;")
     return text.replace("</script", "<\\/script")
 
 

@@ -6,7 +6,8 @@
   const read = () => JSON.parse(document.getElementById("data").textContent);
   let report = read();
   let rowsOf = new Map();
-  const drawn = new Map(); // key -> {view, form, element}
+  const drawn = new Map(); // key -> {view, form, element, width}
+  const turns = new Map(); // key -> how often a drawing was begun
   const chosen = new Map(); // "key/field" -> value, kept when a live page is made anew
   const formOf = new Map();
   const hidden = new Set();
@@ -43,7 +44,7 @@
   };
 
   // -- drawing ---------------------------------------------------------------------------------------------------
-  function draw(key, print = false) {
+  async function draw(key, print = false) {
     const element = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
     if (!element || !report.figures[key]) return;
     const form = formNow(key);
@@ -54,12 +55,16 @@
     own.width = Math.max(200, element.clientWidth);
     own.autosize = { type: "fit-x", contains: "padding" };
     if (own.height === "aspect") own.height = Math.round(own.width / 2.06);
-    const before = drawn.get(key);
-    if (before) before.view.finalize();
-    element.textContent = "";
-    const view = new vega.View(vega.parse(vegaLite.compile(own).spec), { renderer: "svg", logLevel: vega.Error });
-    view.tooltip(showTip).initialize(element).run();
-    element.firstElementChild?.setAttribute("aria-hidden", "true");
+    const turn = (turns.get(key) ?? 0) + 1;
+    turns.set(key, turn);
+    // `ast`: expressions are interpreted, never compiled, so that the page can forbid eval.
+    const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, tooltip: showTip, defaultStyle: false };
+    const place = document.createElement("div");
+    place.setAttribute("aria-hidden", "true");
+    const { view } = await vegaEmbed(place, own, options);
+    if (turns.get(key) !== turn) return view.finalize(); // another drawing of this chart was asked for meanwhile
+    drawn.get(key)?.view.finalize();
+    element.replaceChildren(place);
     element.dataset.drawn = form;
     drawn.set(key, { view, form, element, width: element.clientWidth });
   }
