@@ -17,7 +17,7 @@ from driftline.metrics.log import PredictionLog
 from driftline.metrics.online import Scoring, online_accuracy
 from driftline.types import BoolArray, DriftlineError, IntArray, LabelArray
 
-SWEEP = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300)
+SWEEP = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
 """Window lengths that are tried by default."""
 _ROWS_A_BLOCK = 1 << 16
 _ROWS_A_SORT = 1 << 20
@@ -190,8 +190,11 @@ def _age_by_length(windows: NDArray[Any]) -> IntArray:
     num_rows, longest = windows.shape
     bits = longest.bit_length()
     low = (1 << bits) - 1
-    place = np.arange(longest)
-    packed = np.sort((windows.astype(np.int64) << bits) | place, axis=1)
+    dtype = (
+        np.int32 if windows.dtype == np.uint16 and bits < 16 else np.int64
+    )  # the narrower sorts twice as fast
+    place = np.arange(longest, dtype=dtype)
+    packed = np.sort((windows.astype(dtype) << bits) | place, axis=1)
     opens = np.ones((num_rows, longest), bool)
     opens[:, 1:] = packed[:, 1:] >> bits != packed[:, :-1] >> bits
     group = np.maximum.accumulate(np.where(opens, place, 0), axis=1)

@@ -68,7 +68,8 @@ def median_km(distance_km: NDArray[np.floating[Any]]) -> float:
 
 def _known(distance_km: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
     """The distances that are numbers; a negative one means that the caller mixed something up."""
-    known: NDArray[np.floating[Any]] = distance_km[~np.isnan(distance_km)]
+    unknown = np.isnan(distance_km)
+    known = distance_km[~unknown] if unknown.any() else distance_km
     if len(known) and known.min() < 0:
         raise DriftlineError(f"distance_km holds {known.min()}: distances are 0 or more, NaN where unknown")
     return known
