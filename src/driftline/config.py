@@ -26,6 +26,9 @@ LEARNERS = ("er", "none", "supervised")
 BATCH_OF_RATE = 256
 """`lr` is the rate at this batch size; the linear rule scales it to the batch size in use."""
 
+LR_ONLINE, LR_SUPERVISED = 0.05, 0.025
+"""The paper's rates."""
+
 NOT_IN_HASH = frozenset({"workers", "checkpoint_every", "checkpoint_seconds", "log", "max_bad_share"})
 """Settings that change how a run is carried out but never its result."""
 
@@ -77,10 +80,10 @@ class RunConfig:
     """Normalisation layers of the model."""
     learner: Literal["er", "none", "supervised"] = "er"
     """er: test, then train with replay; none: only test; supervised: shuffled epochs, the offline baseline."""
-    schedule: Literal["constant", "cosine", "polrs"] = "constant"
-    """How the learning rate moves."""
-    lr: float = 0.05
-    """Learning rate at batch size 256; the rate in use is lr * batch_size / 256."""
+    schedule: Literal["auto", "constant", "cosine", "polrs"] = "auto"
+    """How the learning rate moves; auto is constant online and cosine for the supervised baseline."""
+    lr: float = 0.0
+    """Learning rate at batch size 256 (in use: lr * batch_size / 256); 0 means 0.05 online, 0.025 supervised."""
     momentum: float = 0.9
     """Momentum of SGD."""
     weight_decay: float = 1e-4
@@ -139,6 +142,11 @@ class RunConfig:
     """Further places to write the curves to (tensorboard needs its extra)."""
 
     def __post_init__(self) -> None:
+        offline = self.learner == "supervised"
+        if self.schedule == "auto":
+            object.__setattr__(self, "schedule", "cosine" if offline else "constant")
+        if self.lr == 0:
+            object.__setattr__(self, "lr", LR_SUPERVISED if offline else LR_ONLINE)
         for problem in self._problems():
             raise DriftlineError(problem)
 

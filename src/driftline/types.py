@@ -5,7 +5,6 @@ Nothing here computes; every other module may import it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +44,10 @@ class BadSampleError(DriftlineError):
         super().__init__(f"sample {position}: {reason}")
 
 
+Images = ImageArray | list[ImageArray | BadSampleError]
+"""A batch of equal images in one array, or a list in which a bad sample is represented by its error."""
+
+
 @dataclass(frozen=True)
 class Samples:
     """Columns of some samples, one entry a sample. Places are NaN where unknown."""
@@ -58,6 +61,10 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.position)
+
+    def take(self, rows: BoolArray) -> Samples:
+        """The samples where the mask is True."""
+        return Samples(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -86,22 +93,38 @@ class Split(Protocol):
         """Labels at arbitrary positions."""
         ...
 
-    def images(self, positions: IntArray) -> Sequence[ImageArray | BadSampleError]:
-        """Decoded images at arbitrary positions; a bad sample is returned as its error."""
+    def images(self, positions: IntArray) -> Images:
+        """Decoded images at arbitrary positions."""
         ...
 
 
 class Stream(Protocol):
     """A stream to learn from, with the validation set that belongs to it."""
 
-    name: str
-    fingerprint: str
-    """Changes when anything changes that can change a result."""
-    classes: ClassTable
-    image_size: int
-    """Length of the short side of the images, in pixels."""
-    fixed_size: bool
-    """True when every image is exactly image_size x image_size."""
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when anything changes that can change a result."""
+        ...
+
+    @property
+    def classes(self) -> ClassTable:
+        """What the labels mean."""
+        ...
+
+    @property
+    def image_size(self) -> int:
+        """Length of the short side of the images, in pixels."""
+        ...
+
+    @property
+    def fixed_size(self) -> bool:
+        """True when every image is exactly image_size x image_size."""
+        ...
 
     @property
     def train(self) -> Split:

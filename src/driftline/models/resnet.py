@@ -57,7 +57,14 @@ class ResNet(nn.Module):
     """Stem, stages of blocks that halve the image, mean over the image, one linear layer."""
 
     def __init__(
-        self, num_classes: int, *, widths: tuple[int, ...], depths: tuple[int, ...], expansion: int, norm: Norm, small: bool
+        self,
+        num_classes: int,
+        *,
+        widths: tuple[int, ...],
+        depths: tuple[int, ...],
+        expansion: int,
+        norm: Norm,
+        small: bool,
     ) -> None:
         super().__init__()
         stem = widths[0]
@@ -108,12 +115,16 @@ def resnet_tiny(num_classes: int, norm: Norm) -> ResNet:
 
 def resnet18(num_classes: int, norm: Norm) -> ResNet:
     """He et al. 2016, 18 layers."""
-    return ResNet(num_classes, widths=(64, 128, 256, 512), depths=(2, 2, 2, 2), expansion=1, norm=norm, small=False)
+    return ResNet(
+        num_classes, widths=(64, 128, 256, 512), depths=(2, 2, 2, 2), expansion=1, norm=norm, small=False
+    )
 
 
 def resnet50(num_classes: int, norm: Norm) -> ResNet:
     """He et al. 2016, 50 layers: the paper's network."""
-    return ResNet(num_classes, widths=(64, 128, 256, 512), depths=(3, 4, 6, 3), expansion=4, norm=norm, small=False)
+    return ResNet(
+        num_classes, widths=(64, 128, 256, 512), depths=(3, 4, 6, 3), expansion=4, norm=norm, small=False
+    )
 
 
 MODELS: dict[str, Callable[[int, Norm], nn.Module]] = {

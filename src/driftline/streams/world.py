@@ -7,7 +7,7 @@ What is kept in memory is one bit a photo, and what never changes about each pho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,6 @@ from driftline.streams import render
 from driftline.streams.photographers import Photographers
 from driftline.streams.splits import is_validation, preprocessing_count
 from driftline.types import (
-    BadSampleError,
     ClassTable,
     DriftlineError,
     ImageArray,
@@ -168,10 +167,10 @@ class WorldSplit:
         _, _, lat, lon = self.world.photographers.photos(self.ordinals(positions))
         return self.world.partition.label(lat, lon)
 
-    def images(self, positions: IntArray) -> Sequence[ImageArray | BadSampleError]:
+    def images(self, positions: IntArray) -> ImageArray:
         """Rendered images at arbitrary positions."""
         ordinals = self.ordinals(positions)
-        return render.render(self.world.seed, ordinals, *self.world.photographers.photos(ordinals))  # type: ignore[return-value]
+        return render.render(self.world.seed, ordinals, *self.world.photographers.photos(ordinals))
 
 
 def parse_world(text: str) -> World:

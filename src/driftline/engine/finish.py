@@ -1,0 +1,266 @@
+"""The end of a run: its logs become the files that others build on, and the figures are computed from them.
+
+In: a run whose loop has ended. Out: Parquet files and `summary.json`, which is written last: a directory with a summary is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import resource
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from driftline.engine import checkpoint
+from driftline.engine.logs import write_parquet, write_table
+from driftline.geo import s2
+from driftline.geo.distance import great_circle_km
+from driftline.learners.base import State
+from driftline.metrics.geolocation import error_cdf
+from driftline.metrics.log import PredictionLog
+from driftline.metrics.summary import summarise_geolocation, summarise_online, summarise_transfer
+from driftline.streams.durable import replacing
+from driftline.streams.fetch import FetchRequest, Pipeline
+from driftline.types import TOP, BadSampleError, ClassTable, FloatArray, IntArray, LabelArray, Split
+from driftline.version import FORMAT, VERSION
+
+if TYPE_CHECKING:
+    from driftline.engine.run import Run
+
+PROTOCOL = "online-1"
+EVALUATION_BATCH = 256
+CHUNK = 1 << 18
+NUM_PICTURES = 48
+PICTURE_SIZE = 96
+CHECKPOINTS = ("H/3", "2H/3", "H")
+
+
+def finish_run(run: Run) -> dict[str, Any]:
+    """Write everything; the summary."""
+    out, stream = run.out, run.setup.stream
+    write_parquet(run.curves, out / "curves.parquet")
+    write_table(run.quarantine.table(), out / "quarantine.parquet")
+    write_table(class_table(stream.classes), out / "classes.parquet")
+    kept = _kept_weights(run)
+    transfer = _transfer(run, kept)
+    write_table(transfer.to_arrow().cast(TRANSFER), out / "transfer.parquet")
+    figures: dict[str, Any] = {"format": FORMAT, "protocol": PROTOCOL}
+    if run.config.learner == "supervised":
+        figures |= _offline_figures(run, transfer)
+    else:
+        write_parquet(run.predictions, out / "predictions.parquet")
+        figures |= _online_figures(run, transfer, kept)
+    figures |= _conditions(run)
+    with replacing(out / "summary.json") as temporary:
+        temporary.write_text(json.dumps(figures, indent=2) + "\n")
+    for log in (run.predictions, run.curves, run.quarantine):
+        log.path.unlink()
+    return figures
+
+
+# -- validation
+
+
+def _kept_weights(run: Run) -> dict[str, dict[str, Any]]:
+    paths = {name: run.out / "checkpoints" / f"weights-{name.replace('/', '-')}.pt" for name in CHECKPOINTS}
+    return {name: checkpoint.load(path) for name, path in paths.items() if path.exists()}
+
+
+TRANSFER = pa.schema(
+    {
+        "checkpoint": pa.string(),
+        "position": pa.int64(),
+        "time": pa.int64(),
+        "label": pa.int32(),
+        "pred": pa.int32(),
+        "top5": pa.list_(pa.int32()),
+    }
+)
+
+
+def _transfer(run: Run, kept: dict[str, dict[str, Any]]) -> pl.DataFrame:
+    """Predictions for the whole validation set by each of the kept weights."""
+    present = run.learner.weights()
+    frames = [_evaluate(run, name, state["weights"]) for name, state in kept.items()]
+    run.learner.load_weights(present)
+    return pl.concat(frames)
+
+
+def _evaluate(run: Run, name: str, weights: State) -> pl.DataFrame:
+    run.learner.load_weights(weights)
+    parts = []
+    for positions, labels, times, images in _validation_batches(run):
+        classes = run.learner.predict(images).topk(min(TOP, len(run.setup.stream.classes)), dim=1).indices
+        top = classes.cpu().numpy().astype(np.int32)
+        columns = {"position": positions, "time": times, "label": labels, "pred": top[:, 0].copy()}
+        parts.append(
+            pl.DataFrame(columns).with_columns(top5=pl.Series(top.tolist(), dtype=pl.List(pl.Int32)))
+        )
+    empty = pl.DataFrame(
+        schema={
+            "position": pl.Int64,
+            "time": pl.Int64,
+            "label": pl.Int32,
+            "pred": pl.Int32,
+            "top5": pl.List(pl.Int32),
+        }
+    )
+    return pl.concat([empty, *parts]).select(pl.lit(name).alias("checkpoint"), pl.all())
+
+
+def _validation_batches(run: Run) -> Iterator[tuple[IntArray, LabelArray, IntArray, torch.Tensor]]:
+    split = run.setup.stream.validation
+    starts = iter(range(0, len(split), EVALUATION_BATCH))
+    nothing = np.empty(0, np.int64)
+
+    def plan() -> FetchRequest | None:
+        start = next(starts, None)
+        if start is None:
+            return None
+        return FetchRequest(0, np.arange(start, min(start + EVALUATION_BATCH, len(split))), nothing, 0)
+
+    pipeline = Pipeline(run.setup.fetcher(split), plan, run.config.workers)
+    try:
+        while (fetched := pipeline.next()) is not None:
+            if fetched.samples is not None and fetched.test_images is not None and len(fetched.samples):
+                yield (
+                    fetched.samples.position,
+                    fetched.samples.label,
+                    fetched.samples.time,
+                    fetched.test_images,
+                )
+    finally:
+        pipeline.close()
+
+
+# -- figures
+
+
+def _online_figures(run: Run, transfer: pl.DataFrame, kept: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    log = PredictionLog.read(run.out / "predictions.parquet")
+    figures = summarise_online(log, len(run.setup.stream.classes))
+    figures["checkpoints"] = {
+        name: {k: s[k] for k in ("step", "position", "time")} for name, s in kept.items()
+    }
+    figures |= summarise_transfer(transfer, {name: state["time"] for name, state in kept.items()})
+    _write_pictures(run, run.setup.stream.train, log.position, log.label, log.pred, log.time)
+    return figures | _geolocation(run, run.setup.stream.train, log.position, log.pred)
+
+
+def _offline_figures(run: Run, transfer: pl.DataFrame) -> dict[str, Any]:
+    position, label, pred, time_s = (transfer[c].to_numpy() for c in ("position", "label", "pred", "time"))
+    figures: dict[str, Any] = {"validation_accuracy": float((label == pred).mean()) if len(label) else None}
+    figures["chance"] = 1 / len(run.setup.stream.classes)
+    _write_pictures(run, run.setup.stream.validation, position, label, pred, time_s)
+    return figures | _geolocation(run, run.setup.stream.validation, position, pred)
+
+
+def _geolocation(run: Run, split: Split, position: IntArray, pred: LabelArray) -> dict[str, Any]:
+    """Great-circle error of the predictions, where the stream has places."""
+    classes = run.setup.stream.classes
+    if classes.lat is None or classes.lon is None or not len(position):
+        return {}
+    distance_km = np.concatenate(list(_distances(classes.lat, classes.lon, split, position, pred)))
+    cdf = error_cdf(distance_km)
+    columns = {"distance_km": cdf.distance_km, "share": cdf.share}
+    write_table(pa.table(columns), run.out / "geolocation.parquet")
+    return {"geolocation_error_km": summarise_geolocation(distance_km)}
+
+
+def _distances(
+    lat: FloatArray, lon: FloatArray, split: Split, position: IntArray, pred: LabelArray
+) -> Iterator[NDArray[np.float32]]:
+    for start in range(0, len(position), CHUNK):
+        wanted, guess = position[start : start + CHUNK], pred[start : start + CHUNK]
+        first = int(wanted[0])
+        samples = split.samples(first, int(wanted[-1]) + 1)
+        at = wanted - first
+        yield great_circle_km(samples.lat[at], samples.lon[at], lat[guess], lon[guess]).astype(np.float32)
+
+
+def _conditions(run: Run) -> dict[str, Any]:
+    """How the figures came about."""
+    config = run.config
+    seen = min(run.num_steps * config.batch_size, run.setup.num_samples)
+    if config.learner == "supervised":
+        seen = int(run.num_steps * config.batch_size)
+    return {
+        "stream": {"name": run.setup.stream.name, "fingerprint": run.setup.stream.fingerprint},
+        "classes": len(run.setup.stream.classes),
+        "samples": seen,
+        "steps": run.num_steps,
+        "bad_samples": run.num_bad,
+        "gradient_steps": run.num_steps * config.gd_steps * config.num_members
+        if config.learner != "none"
+        else 0,
+        "seconds": round(run.seconds, 3),
+        "samples_per_second": round(seen / max(run.seconds, 1e-9), 1),
+        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "seed": config.seed,
+        "resumed": run.resumed,
+        "precision": getattr(run.learner, "precision", config.precision),
+        "digest": config.digest(),
+        "versions": {
+            "driftline": VERSION,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+# -- what the report shows besides figures
+
+
+def class_table(classes: ClassTable) -> pa.Table:
+    """What the labels mean, a row a class."""
+    num = len(classes)
+    return pa.table(
+        {
+            "label": pa.array(np.arange(num, dtype=np.int32)),
+            "name": pa.array(list(classes.names), pa.string()),
+            "cell": pa.array(
+                s2.tokens(classes.cells) if classes.cells is not None else [None] * num, pa.string()
+            ),
+            "lat": pa.array(classes.lat if classes.lat is not None else [None] * num, pa.float64()),
+            "lon": pa.array(classes.lon if classes.lon is not None else [None] * num, pa.float64()),
+        }
+    )
+
+
+def _write_pictures(
+    run: Run, split: Split, position: IntArray, label: LabelArray, pred: LabelArray, time_s: IntArray
+) -> None:
+    """A few dozen samples, evenly over the stream, small enough for a page."""
+    rows = (
+        np.unique(np.linspace(0, len(position) - 1, NUM_PICTURES).astype(np.int64)) if len(position) else []
+    )
+    images = split.images(position[rows]) if len(position) else []
+    good = [i for i, image in enumerate(images) if not isinstance(image, BadSampleError)]
+    chosen = np.asarray(rows, np.int64)[good]
+    table = pa.table(
+        {
+            "position": pa.array(position[chosen], pa.int64()),
+            "time": pa.array(time_s[chosen], pa.int64()),
+            "label": pa.array(label[chosen], pa.int32()),
+            "pred": pa.array(pred[chosen], pa.int32()),
+            "image": pa.array([_png(np.asarray(images[i])) for i in good], pa.binary()),
+        }
+    )
+    write_table(table, run.out / "samples.parquet")
+
+
+def _png(image: NDArray[np.uint8]) -> bytes:
+    picture = Image.fromarray(image)
+    picture.thumbnail((PICTURE_SIZE, PICTURE_SIZE))
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,168 @@
+"""The prequential loop: predict all, record, learn, adapt. A generator of step records; everything else wraps around it.
+
+In: a plan, a pipeline that fetches what is planned, a learner. Out: one StepRecord a step, in stream order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from driftline.engine.plan import Plan
+from driftline.learners.base import Learner, LearnResult, TrainBatch
+from driftline.metrics.albums import is_test_point, scored_mask
+from driftline.replay.adaptive import AdaptiveSize
+from driftline.streams.fetch import Fetched, Pipeline
+from driftline.types import PREDICTION, TOP, BadSampleError, DriftlineError, Samples, curve_dtype
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one step showed."""
+
+    step: int
+    predictions: NDArray[np.void]
+    """Rows of `types.PREDICTION`; none for the supervised baseline."""
+    curve: NDArray[np.void]
+    """One row of `types.curve_dtype`."""
+    bad: tuple[BadSampleError, ...] = ()
+    """Stream samples that were set aside."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the step's samples that were predicted right."""
+        rows = self.predictions
+        return float((rows["pred"] == rows["label"]).mean()) if len(rows) else math.nan
+
+
+@dataclass
+class Loop:
+    """The loop and the little state it has of its own: how many steps are done, and the user of the last sample."""
+
+    plan: Plan
+    pipeline: Pipeline
+    learner: Learner
+    adaptive: AdaptiveSize | None
+    learns: bool
+    batch_size: int
+    test_every: int
+    step: int = 0
+    last_user: int | None = None
+
+    def records(self) -> Iterator[StepRecord]:
+        """One record a step until the stream ends."""
+        while (fetched := self.pipeline.next()) is not None:
+            member = self.learner.member
+            # Test: all samples of the step, before any of them is trained on.
+            rows = self._predict(fetched, member)
+            # Train: on the stream batch joined with the replay batch.
+            metrics = self.learner.metrics
+            result = self._learn(fetched)
+            # Adapt: the size of the buffer from which later steps are planned.
+            self._adapt(fetched, result)
+            self.step += 1
+            yield StepRecord(
+                fetched.request.step,
+                rows,
+                self._curve(fetched, result, member, metrics),
+                tuple(
+                    error for error in fetched.bad if error.position in set(fetched.request.stream.tolist())
+                ),
+            )
+
+    def _predict(self, fetched: Fetched, member: int) -> NDArray[np.void]:
+        samples, images = fetched.samples, fetched.test_images
+        if samples is None or images is None or not len(samples):
+            return np.empty(0, PREDICTION)
+        step = fetched.request.step
+        logits = self.learner.predict(images)
+        if not bool(torch.isfinite(logits).all()):
+            raise DriftlineError(
+                f"step {step}, position {samples.position[0]}: the model predicts non-finite numbers, its weights have diverged; "
+                f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
+            )
+        scored = scored_mask(
+            samples.user, self.last_user, is_test_point(step, self.batch_size, self.test_every)
+        )
+        self.last_user = int(samples.user[-1])
+        return prediction_rows(logits, samples, member, step, scored)
+
+    def _learn(self, fetched: Fetched) -> LearnResult:
+        if not self.learns or not fetched.num_stream:
+            return LearnResult(math.nan, math.nan, None)
+        batch = TrainBatch(fetched.train, fetched.labels, fetched.num_stream)
+        result = self.learner.learn(batch, fetched.request.step)
+        if not math.isfinite(result.loss):
+            raise DriftlineError(
+                f"step {fetched.request.step}, position {int(fetched.request.stream[0])}: the loss is {result.loss}, training has "
+                f"diverged; lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
+            )
+        return result
+
+    def _adapt(self, fetched: Fetched, result: LearnResult) -> None:
+        if self.adaptive is None:
+            return
+        step = fetched.request.step
+        seen = int(fetched.request.stream[-1]) + 1
+        size = self.adaptive.update(
+            step=step, acc_stream=result.acc_stream, acc_replay=result.acc_replay, seen=seen
+        )
+        if self.adaptive.decides_after(step):
+            self.plan.resize(step, size)
+
+    def _curve(
+        self, fetched: Fetched, result: LearnResult, member: int, metrics: list[float]
+    ) -> NDArray[np.void]:
+        request = fetched.request
+        rates = result.rates or self.learner.rates
+        row = np.zeros(1, curve_dtype(self.learner.num_members))
+        row["step"], row["position"] = request.step, request.stream[-1] if request.test else -1
+        row["time"] = fetched.samples.time[-1] if fetched.samples is not None and len(fetched.samples) else 0
+        row["loss"], row["lr"], row["member"] = result.loss, rates[member], member
+        row["buffer_size"] = request.buffer_size
+        row["acc_stream"] = result.acc_stream
+        row["acc_replay"] = math.nan if result.acc_replay is None else result.acc_replay
+        for j in range(self.learner.num_members):
+            row[f"lr_{j}"], row[f"metric_{j}"] = rates[j], metrics[j]
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """The loop's own state and that of the rule that adapts the buffer."""
+        return {
+            "step": self.step,
+            "last_user": self.last_user,
+            "adaptive": self.adaptive.state() if self.adaptive else {},
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore."""
+        self.step, self.last_user = state["step"], state["last_user"]
+        if self.adaptive:
+            self.adaptive.load(state["adaptive"])
+
+
+def prediction_rows(
+    logits: Tensor, samples: Samples, member: int, step: int, scored: NDArray[np.bool_]
+) -> NDArray[np.void]:
+    """Rows of the prediction log: the five best classes, the probability of the first, the likelihood of the truth."""
+    log_prob = torch.log_softmax(logits, dim=1)
+    num_top = min(TOP, logits.shape[1])
+    best, classes = log_prob.topk(num_top, dim=1)
+    truth = torch.from_numpy(samples.label.astype(np.int64)).to(logits.device)
+    rows = np.zeros(len(samples), PREDICTION)
+    for name in ("position", "time", "user", "label"):
+        rows[name] = getattr(samples, name)
+    rows["top5"] = -1
+    rows["top5"][:, :num_top] = classes.cpu().numpy()
+    rows["pred"] = rows["top5"][:, 0]
+    rows["prob"] = best[:, 0].exp().cpu().numpy()
+    rows["loglik"] = log_prob.gather(1, truth[:, None])[:, 0].cpu().numpy()
+    rows["member"], rows["step"], rows["scored"] = member, step, scored
+    return rows

@@ -1,0 +1,93 @@
+"""Learning rates. Constant and cosine are functions of the step; PoLRS (Alg. 1 of the paper) searches with a population.
+
+In: step numbers, or the accuracies of the members. Out: rates, the member that predicts, and when to copy its weights.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+
+def constant(lr: float, step: int, num_steps: int) -> float:
+    """The same rate always.
+
+    >>> constant(0.05, 7, 10)
+    0.05
+    """
+    return lr
+
+
+def cosine(lr: float, step: int, num_steps: int) -> float:
+    """One half wave from `lr` at the first step down to 0 after the last.
+
+    >>> cosine(1.0, 0, 10), round(cosine(1.0, 5, 10), 6), cosine(1.0, 10, 10)
+    (1.0, 0.5, 0.0)
+    """
+    return lr * 0.5 * (1 + math.cos(math.pi * step / num_steps))
+
+
+SCHEDULES = {"constant": constant, "cosine": cosine}
+
+
+@dataclass
+class RateSearch:
+    """PoLRS: members with rates around the best one; every so often all start again from the best.
+
+    With three members and factor 2 the rates are {2l, l, l/2}. `best` is chosen from what was known before a step, so the
+    member that predicts for the record has not seen the step's labels. The middle member wins ties it is part of; among
+    others the first one does.
+
+    >>> search = RateSearch(lr=0.1, num_members=3, factor=2.0, every_steps=2)
+    >>> search.update(step=0, accuracies=[0.5, 0.2, 0.1]), search.best
+    (None, 0)
+    >>> search.update(step=1, accuracies=[0.5, 0.2, 0.1]), search.rates
+    (0, [0.4, 0.2, 0.1])
+    """
+
+    lr: float
+    num_members: int
+    factor: float
+    every_steps: int
+    rates: list[float] = field(init=False)
+    metrics: list[float] = field(init=False)
+    """Mean online accuracy of each member since the last reset."""
+    num_steps: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._centre_at(self.lr)
+
+    def _centre_at(self, lr: float) -> None:
+        middle = self.num_members // 2
+        self.rates = [lr * self.factor ** (middle - j) for j in range(self.num_members)]
+        self.metrics = [0.0] * self.num_members
+        self.num_steps = 0
+
+    @property
+    def best(self) -> int:
+        """The member with the best running accuracy since the last reset."""
+        middle = self.num_members // 2
+        highest = max(self.metrics)
+        return middle if self.metrics[middle] == highest else self.metrics.index(highest)
+
+    def update(self, *, step: int, accuracies: list[float]) -> int | None:
+        """Take in the members' accuracies on one step; the member to copy to all others if it is time, else None."""
+        self.num_steps += 1
+        self.metrics = [m + (a - m) / self.num_steps for m, a in zip(self.metrics, accuracies, strict=True)]
+        if (step + 1) % self.every_steps:
+            return None
+        best = self.best
+        self._centre_at(self.rates[best])
+        return best
+
+    def state(self) -> dict[str, list[float] | int]:
+        """Everything that `load` needs."""
+        return {"rates": list(self.rates), "metrics": list(self.metrics), "num_steps": self.num_steps}
+
+    def load(self, state: dict[str, list[float] | int]) -> None:
+        """Restore."""
+        rates, metrics, num_steps = state["rates"], state["metrics"], state["num_steps"]
+        assert isinstance(rates, list)
+        assert isinstance(metrics, list)
+        assert isinstance(num_steps, int)
+        self.rates, self.metrics, self.num_steps = list(rates), list(metrics), num_steps

@@ -1,0 +1,108 @@
+"""Views of an image: the centre crop it is tested on, and the random crops it is trained on.
+
+In: sizes of images and the keys of the draw. Out: boxes, and images cut to them. What a crop draws depends on
+(seed, step, gradient step, position) and on the image's size, never on who decodes it or when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from driftline import draws
+from driftline.types import BoolArray, FloatArray, ImageArray, IntArray
+
+RATIO = (3 / 4, 4 / 3)
+"""Narrowest and widest crop, width over height."""
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Boxes in shares of height and width (top, left, height, width), one row an image, and whether to mirror."""
+
+    boxes: FloatArray
+    flips: BoolArray
+
+    def __getitem__(self, rows: NDArray[np.int64] | slice) -> Crops:
+        return Crops(self.boxes[rows], self.flips[rows])
+
+
+def random_crops(
+    seed: int, step: int, gd_step: int, positions: IntArray, aspect: FloatArray, smallest_area: float
+) -> Crops:
+    """Random resized crops and mirrorings; aspect is the images' width over height.
+
+    >>> crops = random_crops(0, 3, 0, np.array([5, 9]), np.ones(2), 0.08)
+    >>> bool((crops.boxes[:, 0] + crops.boxes[:, 2] <= 1).all())
+    True
+    """
+
+    def draw(purpose: str) -> FloatArray:
+        return draws.uniform(seed, "view", step, gd_step, purpose, positions)
+
+    area = smallest_area + (1 - smallest_area) * draw("area")
+    ratio = np.exp(np.log(RATIO[0]) + np.log(RATIO[1] / RATIO[0]) * draw("ratio")) / aspect
+    # A crop that does not fit is narrowed to the image, as large as its shape allows.
+    height = np.minimum(np.sqrt(area / ratio), 1.0)
+    width = np.minimum(np.sqrt(area * ratio), 1.0)
+    top = (1 - height) * draw("top")
+    left = (1 - width) * draw("left")
+    return Crops(np.stack([top, left, height, width], axis=1), draw("flip") < 0.5)
+
+
+def crop_batch(images_NCHW: Tensor, crops: Crops, size: int) -> Tensor:
+    """Equal images cut to their boxes and scaled to size x size, the whole batch at once, on the images' device.
+
+    >>> whole = Crops(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([True]))
+    >>> image = torch.arange(12, dtype=torch.uint8).reshape(1, 3, 2, 2)
+    >>> crop_batch(image, whole, 2)[0, 0].tolist()
+    [[1.0, 0.0], [3.0, 2.0]]
+    """
+    top, left, height, width = torch.from_numpy(crops.boxes.T.astype(np.float32)).to(images_NCHW.device)
+    mirror = torch.from_numpy(np.where(crops.flips, -1.0, 1.0).astype(np.float32)).to(images_NCHW.device)
+    theta = torch.zeros(len(images_NCHW), 2, 3, device=images_NCHW.device)
+    theta[:, 0, 0] = width * mirror
+    theta[:, 0, 2] = 2 * left + width - 1
+    theta[:, 1, 1] = height
+    theta[:, 1, 2] = 2 * top + height - 1
+    grid = torch.nn.functional.affine_grid(theta, [len(images_NCHW), 3, size, size], align_corners=False)
+    return torch.nn.functional.grid_sample(
+        images_NCHW.float(), grid, mode="bilinear", padding_mode="border", align_corners=False
+    )
+
+
+def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:
+    """One image cut to its box, scaled to size x size with smoothing, and mirrored if asked.
+
+    >>> crop_one(np.zeros((40, 60, 3), np.uint8), np.array([0.0, 0.0, 1.0, 1.0]), False, 16).shape
+    (16, 16, 3)
+    """
+    height, width = image.shape[:2]
+    top, left, tall, wide = box
+    corners = (
+        left * width,
+        top * height,
+        min((left + wide) * width, width),
+        min((top + tall) * height, height),
+    )
+    view = Image.fromarray(image).resize(
+        (size, size), Image.Resampling.BILINEAR, box=corners, reducing_gap=2.0
+    )
+    pixels = np.asarray(view)
+    return pixels[:, ::-1] if flip else pixels
+
+
+def centre_box(height: int, width: int, share: float) -> FloatArray:
+    """The box of a square in the middle whose side is a share of the image's short side.
+
+    >>> centre_box(256, 256, 0.875).tolist()
+    [0.0625, 0.0625, 0.875, 0.875]
+    """
+    side = share * min(height, width)
+    tall, wide = side / height, side / width
+    return np.array([(1 - tall) / 2, (1 - wide) / 2, tall, wide])
