@@ -62,6 +62,8 @@ class Part:
     num_rows: int | None = None
     """Where the file says it without being read."""
     size_bytes: int = 0
+    column_names: tuple[str, ...] = ()
+    """All columns the part has, for messages."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class Table:
     parts: list[Part]
     columns: dict[str, str]
     format: str
+
+    @property
+    def name(self) -> str:
+        """Name of the first part, without its endings."""
+        return self.parts[0].name.split(".")[0]
 
     def has(self, canonical: str) -> bool:
         """Whether the table has a column for this."""
@@ -85,6 +92,7 @@ class Rules:
     needs_place: bool = False
     needs_label: bool = False
     needs_image: bool = False
+    has_image: bool = False
     has_time: bool = True
     has_user: bool = True
     has_id: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
 from driftline.types import DriftlineError
@@ -32,15 +32,17 @@ class ColumnChoice:
     image: str | None = None
 
 
-def choose(available: Sequence[str], choice: ColumnChoice, source: str) -> dict[str, str]:
+def choose(
+    available: Sequence[str], choice: ColumnChoice, source: str, *, never_guess: Collection[str] = ()
+) -> dict[str, str]:
     """Canonical name -> the table's column, for each that is named or found.
 
-    Whoever names latitude and longitude wants places, so a column that happens to be called "label" is then left alone.
+    Columns in `never_guess` (bytes, records) are only taken when named. Whoever names latitude and longitude wants places, so a column that happens to be called "label" is then left alone.
 
     >>> choose(["Path", "label", "date"], ColumnChoice(), "t.csv")
     {'time': 'date', 'label': 'label', 'image': 'Path'}
     """
-    lowered = {name.lower(): name for name in reversed(available)}
+    lowered = {name.lower(): name for name in reversed(available) if name not in never_guess}
     chosen: dict[str, str] = {}
     for canonical in (f.name for f in fields(ColumnChoice)):
         named: str | None = getattr(choice, canonical)

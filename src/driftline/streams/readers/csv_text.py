@@ -36,7 +36,7 @@ def open_part(file: TableFile, choice: ColumnChoice, delimiter: str | None) -> t
     def frames() -> Iterator[pl.DataFrame]:
         yield from _read(file, separator, names, columns)
 
-    return Part(file.path.name, file.identity, frames, size_bytes=file.size_bytes), columns
+    return Part(file.path.name, file.identity, frames, None, file.size_bytes, tuple(names)), columns
 
 
 def sniff_delimiter(header: str) -> str:

@@ -24,7 +24,13 @@ def column_names(path: Path) -> list[str]:
 
 def open_part(file: TableFile, choice: ColumnChoice) -> tuple[Part, dict[str, str]]:
     """The file as a part of a table, and its column for each canonical one."""
-    columns = choose(column_names(file.path), choice, str(file.path))
+    schema = _open(file.path).schema_arrow
+    odd = {
+        f.name
+        for f in schema
+        if pa.types.is_nested(f.type) or pa.types.is_large_binary(f.type) or pa.types.is_binary(f.type)
+    }
+    columns = choose(schema.names, choice, str(file.path), never_guess=odd)
     return part_of(file, columns), columns
 
 
@@ -35,8 +41,9 @@ def part_of(file: TableFile, columns: dict[str, str]) -> Part:
         for frame in raw_frames(file.path, sorted(set(columns.values()))):
             yield frame.select(pl.col(name).alias(canonical) for canonical, name in columns.items())
 
-    num_rows = int(_open(file.path).metadata.num_rows)
-    return Part(file.path.name, file.identity, frames, num_rows, file.size_bytes)
+    opened = _open(file.path)
+    num_rows, names = int(opened.metadata.num_rows), tuple(opened.schema_arrow.names)
+    return Part(file.path.name, file.identity, frames, num_rows, file.size_bytes, names)
 
 
 def raw_frames(path: Path, columns: list[str]) -> Iterator[pl.DataFrame]:

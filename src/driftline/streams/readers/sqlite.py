@@ -43,7 +43,8 @@ def part_of(file: TableFile, columns: dict[str, str], sql_table: str | None) -> 
         for frame in raw_frames(file.path, sorted(set(columns.values())), sql_table):
             yield frame.select(pl.col(name).alias(canonical) for canonical, name in columns.items())
 
-    return Part(file.path.name, file.identity, frames, size_bytes=file.size_bytes)
+    names = tuple(column_names(file.path, sql_table))
+    return Part(file.path.name, file.identity, frames, None, file.size_bytes, names)
 
 
 def raw_frames(path: Path, columns: list[str], sql_table: str | None) -> Iterator[pl.DataFrame]:

@@ -7,6 +7,7 @@ apart line by line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -87,9 +88,7 @@ def open_part(file: TableFile, choice: ColumnChoice, sql_table: str | None) -> t
     for name in wanted.values():
         if name not in names:
             raise missing_column(str(file.path), f"no column {name!r}, which YFCC100M has", names)
-    flagged = Part(
-        part.name, part.identity, lambda: map(_flagged, part.frames()), part.num_rows, part.size_bytes
-    )
+    flagged = replace(part, frames=lambda: map(_flagged, part.frames()))
     return flagged, columns
 
 

@@ -1,0 +1,68 @@
+"""Second pass: the spilled rows in their final order, each id once, a month at a time.
+
+Folders of spilled rows flow in; frames flow out, ordered by (time, user, id), or as given. Besides one month (and the next, which
+is being read) only the keys of ids that occur more than once are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from driftline.streams.spill import id_keys, read_cut
+from driftline.types import BoolArray
+
+TIME_ORDER = ["time", "user", "id"]
+GIVEN_ORDER = ["row"]
+
+
+@dataclass(frozen=True)
+class OrderedRows:
+    """All good rows of a table; iterate as often as needed, every pass gives the same frames."""
+
+    folders: list[Path]
+    cuts: list[int]
+    repeated_keys: NDArray[np.uint64]
+    """Sorted keys of the ids that occur more than once."""
+    num_rows: int
+    """Rows of all frames together."""
+    given_order: bool = False
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        seen = np.zeros(len(self.repeated_keys), dtype=bool)
+        with ThreadPoolExecutor(max_workers=1) as ahead:
+            pending = None
+            for cut in [*self.cuts, None]:
+                following = None if cut is None else ahead.submit(self._sorted, cut)
+                if pending is not None:
+                    yield self._each_once(pending.result(), seen)
+                pending = following
+
+    def _sorted(self, cut: int) -> pl.DataFrame:
+        keys = GIVEN_ORDER if self.given_order else TIME_ORDER
+        frame = read_cut(self.folders, cut)
+        if len(self.repeated_keys):
+            # Two rows with one id may differ elsewhere: which of them is first must not depend on who read them first.
+            keys = [*keys, *(name for name in frame.columns if name not in keys)]
+        return frame.sort(keys)
+
+    def _each_once(self, frame: pl.DataFrame, seen: BoolArray) -> pl.DataFrame:
+        """Without the rows whose id was there before, in this frame or an earlier one."""
+        if not len(self.repeated_keys):
+            return frame
+        keys = id_keys(frame["id"])
+        place = np.minimum(np.searchsorted(self.repeated_keys, keys), len(self.repeated_keys) - 1)
+        rows = np.flatnonzero(self.repeated_keys[place] == keys)
+        values, first = np.unique(place[rows], return_index=True)
+        fresh = rows[first][~seen[values]]
+        seen[values] = True
+        keep = np.ones(frame.height, dtype=bool)
+        keep[rows] = False
+        keep[fresh] = True
+        return frame.filter(pl.Series(keep))

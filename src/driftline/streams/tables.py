@@ -1,0 +1,146 @@
+"""Last pass over the rows: split, labelled, album-grouped tables of the stream and of its validation set.
+
+Ordered rows and classes flow in; two Parquet files flow out (position, time, user, label, lat, lon, id, album and, where the
+table names images, image), with the counts. Time is read back and checked after the writing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from driftline.streams.accounting import Accounting
+from driftline.streams.classing import Classes
+from driftline.streams.durable import replacing
+from driftline.streams.ordered import OrderedRows
+from driftline.streams.splits import is_validation
+from driftline.types import ClassTable, IntArray, LabelArray
+
+ROWS_PER_GROUP = 1 << 17
+SPLITS = ("train", "validation")
+
+
+@dataclass
+class TableCounts:
+    """What became of the rows."""
+
+    num_preprocessing: int = 0
+    num_train: int = 0
+    num_validation: int = 0
+    num_no_class: int = 0
+    num_albums: int = 0
+
+
+@dataclass(frozen=True)
+class BuiltTables:
+    """Labelled tables in a workshop, ready to become a stream."""
+
+    train: Path
+    validation: Path
+    classes: ClassTable
+    accounting: Accounting
+    num_albums: int
+
+
+class TableWriter:
+    """Writes rows in their final order, numbers them, and counts their albums."""
+
+    def __init__(self, path: Path, *, has_image: bool) -> None:
+        names = {"position": pa.int64(), "time": pa.int64(), "user": pa.int64(), "label": pa.int32()}
+        names |= {"lat": pa.float64(), "lon": pa.float64(), "id": pa.large_string(), "album": pa.int64()}
+        self._schema = pa.schema(names | ({"image": pa.large_string()} if has_image else {}))
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=["label"])
+        self.num_rows = 0
+        self.num_albums = 0
+        self._last_user: int | None = None
+
+    def write(self, rows: pl.DataFrame, labels: LabelArray) -> None:
+        """Append rows with these classes."""
+        if not rows.height:
+            return
+        users = rows["user"].to_numpy()
+        frame = rows.with_columns(
+            pl.Series("position", np.arange(self.num_rows, self.num_rows + rows.height)),
+            pl.Series("label", labels),
+            pl.Series("album", self._albums(users)),
+        )
+        self.num_rows += rows.height
+        table = frame.select(self._schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
+        self._writer.write_table(table.cast(self._schema), row_group_size=ROWS_PER_GROUP)
+
+    def _albums(self, users: IntArray) -> IntArray:
+        """Number of the album of each row: it grows where the user changes."""
+        changes = np.ones(len(users), dtype=np.int64)
+        changes[1:] = users[1:] != users[:-1]
+        changes[0] = self._last_user is None or users[0] != self._last_user
+        albums: IntArray = self.num_albums - 1 + np.cumsum(changes)
+        self.num_albums = int(albums[-1]) + 1
+        self._last_user = int(users[-1])
+        return albums
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+
+
+def write_tables(
+    rows: OrderedRows,
+    classes: Classes,
+    folder: Path,
+    *,
+    num_preprocessing: int,
+    validation_share: float,
+    seed: int,
+    has_image: bool,
+) -> TableCounts:
+    """Write train.parquet and validation.parquet; the first rows are set apart, rows in no class left out."""
+    counts = TableCounts(num_preprocessing)
+    with (
+        replacing(folder / "train.parquet") as train_path,
+        replacing(folder / "validation.parquet") as validation_path,
+    ):
+        with (
+            TableWriter(train_path, has_image=has_image) as train,
+            TableWriter(validation_path, has_image=has_image) as validation,
+        ):
+            ordinal = 0
+            for frame in rows:
+                skipped = min(max(num_preprocessing - ordinal, 0), frame.height)
+                rest = frame.slice(skipped)
+                labels = classes.label(rest)
+                held_out = is_validation(
+                    seed, np.arange(ordinal + skipped, ordinal + frame.height), validation_share
+                )
+                kept = labels >= 0
+                counts.num_no_class += int((~kept).sum())
+                for writer, chosen in ((train, kept & ~held_out), (validation, kept & held_out)):
+                    writer.write(rest.filter(pl.Series(chosen)), labels[chosen])
+                ordinal += frame.height
+        assert ordinal == rows.num_rows, (ordinal, rows.num_rows)
+        counts.num_train, counts.num_validation = train.num_rows, validation.num_rows
+        counts.num_albums = train.num_albums
+        for path, expected in ((train_path, train.num_rows), (validation_path, validation.num_rows)):
+            check_written(path, expected, ordered=not rows.given_order)
+    return counts
+
+
+def check_written(path: Path, num_rows: int, *, ordered: bool) -> None:
+    """Read back what was written: all rows are there, and time never runs backwards."""
+    found, last = 0, None
+    for batch in pq.ParquetFile(path).iter_batches(batch_size=1 << 20, columns=["time"]):
+        times = batch.column(0).to_numpy()
+        assert not ordered or np.all(times[1:] >= times[:-1]), f"{path}: time runs backwards"
+        assert not ordered or last is None or times[0] >= last, f"{path}: time runs backwards"
+        found, last = found + len(times), times[-1]
+    assert found == num_rows, f"{path}: {found} rows instead of {num_rows}"
