@@ -47,12 +47,14 @@ def finish_stream(
     validation_rows: Path | Sequence[Path],
     image: ImageFormat,
     order: Order = "time",
+    keep_work: bool = False,
 ) -> Manifest:
     """Make a directory of shards a stream.
 
     `train_rows` and `validation_rows` are Parquet files with the columns id, time, user, label, lat, lon, in the
     final order; after `ingest` they are `IngestResult.row_files`. Further columns are left out, except that a stream
     without images (kind "none") keeps `image`, which says where `driftline fetch` finds them.
+    What `ingest` could not use is listed in failed.parquet. Its work folder is deleted unless `keep_work`.
     """
     if not len(classes):
         raise DriftlineError(f"{directory}: no classes; a stream needs at least one label")
@@ -66,7 +68,8 @@ def finish_stream(
         with replacing(directory / "stream.json") as temporary:
             temporary.write_text(json.dumps(to_dict(manifest), indent=1) + "\n", encoding="utf-8")
     for folder in (directory, directory / "validation"):
-        shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+        if not keep_work:
+            shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
     return manifest
 
 
@@ -100,7 +103,22 @@ def _finish_split(
         raise DriftlineError(
             f"{folder} has {num_images} images but {tally.num_samples} rows; delete the images-* files and build again"
         )
+    _gather_failures(folder)
     return tally.info(shards)
+
+
+def _gather_failures(folder: Path) -> None:
+    """failed.parquet from the tables of the shards."""
+    files = sorted((folder / WORK_FOLDER).glob("failed-*.parquet"))
+    if not files:
+        return
+    schema = RowReader(files[0]).read(0, 0).schema
+    with (
+        replacing(folder / "failed.parquet") as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+    ):
+        for path in files:
+            writer.write_table(RowReader(path).read_all())
 
 
 def shards_in(folder: Path) -> tuple[ShardInfo, ...]:

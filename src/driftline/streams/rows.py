@@ -63,6 +63,10 @@ class RowReader:
             pieces.append(piece)
         return pa.concat_tables(pieces) if pieces else self._empty()
 
+    def read_all(self) -> pa.Table:
+        """All rows; for tables known to be small."""
+        return self.read(0, len(self))
+
     def _empty(self) -> pa.Table:
         schema = self._file.schema_arrow
         wanted = self._wanted or self.columns

@@ -12,7 +12,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +21,7 @@ from typing import Self
 import numpy as np
 
 from driftline.streams.durable import TEMPORARY, put_in_place, replacing
-from driftline.streams.roots import ByteFile, Root, max_open_files
+from driftline.streams.roots import ByteFile, LocalRoot, Root, max_open_files
 from driftline.types import BadSampleError, DriftlineError, IntArray
 
 FORMAT_VERSION = 1
@@ -87,8 +87,12 @@ class ShardWriter:
         self._end += len(payload)
 
     def commit(self) -> int:
-        """Put data, then index, on the disk under their names; gives the number of samples."""
+        """Put data, then index, on the disk under their names; gives the number of samples.
+
+        An index that is there already goes first: it promises bytes that are about to be replaced.
+        """
         self._file.close()
+        self._index_path.unlink(missing_ok=True)
         put_in_place(self._temporary, self._data_path)
         with replacing(self._index_path) as temporary:
             header = HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, len(self._records))
@@ -142,6 +146,14 @@ def _checked_count(header: bytes, path: str) -> int:
 
 def _broken(path: str, what: str) -> DriftlineError:
     return DriftlineError(f"shard file {path} {what}; restore it from a copy, or build the stream again")
+
+
+def iter_shard(directory: Path, number: int) -> Iterator[Payload]:
+    """The payloads of one finished shard, in order, a few at a time."""
+    info = shard_info(directory, number)
+    shard = _OpenShard(LocalRoot(directory), shard_name(number), info)
+    for first in range(0, info.num_samples, 64):
+        yield from shard.payloads(first, min(64, info.num_samples - first), first)
 
 
 class ShardReader:
