@@ -131,7 +131,7 @@ def _with_padding(labels: LabelArray, k: int) -> NDArray[Any]:
     dtype = np.uint16 if num_labels + k <= 1 << 16 else np.int64
     codes = np.empty(k + len(labels), dtype)
     codes[:k] = np.arange(num_labels, num_labels + k)
-    np.subtract(labels, low, out=codes[k:], casting="unsafe")
+    np.subtract(labels, low, out=codes[k:], dtype=np.int64, casting="unsafe")
     return codes
 
 
@@ -143,7 +143,7 @@ def _age_of_mode(codes: NDArray[Any], k: int) -> IntArray:
     sees `reach = k - age` window entries behind it, and its count grows by one comparison as reach does.
     """
     bits = k.bit_length()
-    dtype = np.dtype(np.uint16 if 2 * bits <= 16 else np.uint32)
+    dtype = np.min_scalar_type((1 << 2 * bits) - 1)
     one_match, one_reach = dtype.type(1 << bits), dtype.type(1)
     num_rows = len(codes) - k
     key = np.zeros(len(codes), dtype)  # matches found in the high bits, reach in the low ones
@@ -152,7 +152,8 @@ def _age_of_mode(codes: NDArray[Any], k: int) -> IntArray:
         key += one_reach
         key[reach:] += np.multiply(codes[reach:] == codes[:-reach], one_match, dtype=dtype)
         np.maximum(best, key[reach : reach + num_rows], out=best)
-    return k - (best & dtype.type((1 << bits) - 1)).astype(np.int64)
+    reach_of_best: IntArray = (best & dtype.type((1 << bits) - 1)).astype(np.int64)
+    return k - reach_of_best
 
 
 def _predictions_by_window(
@@ -190,9 +191,8 @@ def _age_by_length(windows: NDArray[Any]) -> IntArray:
     num_rows, longest = windows.shape
     bits = longest.bit_length()
     low = (1 << bits) - 1
-    dtype = (
-        np.int32 if windows.dtype == np.uint16 and bits < 16 else np.int64
-    )  # the narrower sorts twice as fast
+    # The narrower type sorts twice as fast.
+    dtype = np.int32 if windows.dtype == np.uint16 and bits < 16 else np.int64
     place = np.arange(longest, dtype=dtype)
     packed = np.sort((windows.astype(dtype) << bits) | place, axis=1)
     opens = np.ones((num_rows, longest), bool)
@@ -218,7 +218,7 @@ def _dense(labels: LabelArray) -> tuple[NDArray[Any], int]:
 
 
 def _occurrence(codes: NDArray[Any]) -> IntArray:
-    """For each entry, the how-manieth of its code it is, from 1.
+    """How often each entry's code has come up so far, the entry included.
 
     >>> _occurrence(np.array([7, 8, 7], np.uint16))
     array([1, 1, 2])
