@@ -14,11 +14,15 @@ from PIL import Image
 
 from driftline.config import RunConfig
 from driftline.geo import s2
+from driftline.geo.distance import great_circle_km
 from driftline.metrics.albums import rescore
 from driftline.metrics.blind import blind_predictions
+from driftline.metrics.geolocation import error_cdf
 from driftline.metrics.log import PredictionLog
 from driftline.metrics.online import SCORINGS, online_accuracy
+from driftline.metrics.summary import summarise_geolocation
 from driftline.types import PREDICTION, TOP, curve_dtype
+from driftline.version import FORMAT
 
 START, STOP = (np.datetime64(d, "s").astype(np.int64) for d in ("2004-06-01", "2014-12-01"))
 
@@ -51,7 +55,9 @@ def classes(num_classes: int) -> pl.DataFrame:
     )
 
 
-def predictions(num: int, num_classes: int, batch_size: int, skill: Skill, first: int = 0, total: int | None = None) -> np.ndarray:
+def predictions(
+    num: int, num_classes: int, batch_size: int, skill: Skill, first: int = 0, total: int | None = None
+) -> np.ndarray:
     """Rows first..first+num-1 of a log of `total` rows; the stream depends on the classes alone, the guesses on the skill."""
     total = total or num
     stream, guess = np.random.default_rng([7, first]), np.random.default_rng([skill.seed, first])
@@ -68,7 +74,9 @@ def predictions(num: int, num_classes: int, batch_size: int, skill: Skill, first
     rows["label"] = label[album_start]
     hardness = np.random.default_rng(3).normal(0, 0.12, num_classes)[rows["label"]]
     trend = np.random.default_rng(4).normal(0, 0.25, num_classes)[rows["label"]]
-    chance = skill.early + (skill.late - skill.early) * (1 - np.exp(-4 * share)) + hardness + trend * (share - 0.5)
+    chance = (
+        skill.early + (skill.late - skill.early) * (1 - np.exp(-4 * share)) + hardness + trend * (share - 0.5)
+    )
     right = guess.random(num) < np.clip(chance, 0.01, 0.98)
     rows["pred"] = np.where(right, rows["label"], guess.choice(num_classes, num, p=weight / weight.sum()))
     rows["top5"] = (rows["pred"][:, None] + np.arange(TOP)) % num_classes
@@ -142,9 +150,19 @@ def images(rows: np.ndarray, num: int = 24) -> pl.DataFrame:
     return pl.DataFrame({**columns, "image": payloads})
 
 
+def distances(rows: np.ndarray, num_classes: int) -> np.ndarray:
+    """Errors in km: from centre to centre, and within a cell some way off."""
+    table = classes(num_classes)
+    lat, lon = table["lat"].to_numpy(), table["lon"].to_numpy()
+    between = great_circle_km(lat[rows["label"]], lon[rows["label"]], lat[rows["pred"]], lon[rows["pred"]])
+    return np.maximum(between, np.random.default_rng(5).lognormal(4.2, 1.2, len(rows)))
+
+
 def log_frame(rows: np.ndarray) -> pl.DataFrame:
     columns = {name: np.ascontiguousarray(rows[name]) for name in PREDICTION.names or () if name != "top5"}
-    frame = pl.DataFrame(columns).with_columns(pl.Series("top5", rows["top5"].tolist(), dtype=pl.List(pl.Int32)))
+    frame = pl.DataFrame(columns).with_columns(
+        pl.Series("top5", rows["top5"].tolist(), dtype=pl.List(pl.Int32))
+    )
     return frame.select(PREDICTION.names)
 
 
@@ -169,7 +187,9 @@ def make_run(
     for label, name in (names or {}).items():
         table[label, "name"] = name
     if not places:
-        table = table.with_columns(cell=pl.lit(None, pl.String), lat=pl.lit(None, pl.Float64), lon=pl.lit(None, pl.Float64))
+        table = table.with_columns(
+            cell=pl.lit(None, pl.String), lat=pl.lit(None, pl.Float64), lon=pl.lit(None, pl.Float64)
+        )
     table.write_parquet(path / "classes.parquet")
     images(rows).write_parquet(path / "samples.parquet")
     if config.learner == "supervised":
@@ -179,8 +199,17 @@ def make_run(
         return path
     log_frame(rows).write_parquet(path / "predictions.parquet")
     step_rows = curves(rows, config)
-    pl.DataFrame({n: np.ascontiguousarray(step_rows[n]) for n in step_rows.dtype.names or ()}).write_parquet(path / "curves.parquet")
-    transfer(num_classes, skill, {"H/3": 1 / 3, "2H/3": 2 / 3, "H": 1.0}).write_parquet(path / "transfer.parquet")
+    pl.DataFrame({n: np.ascontiguousarray(step_rows[n]) for n in step_rows.dtype.names or ()}).write_parquet(
+        path / "curves.parquet"
+    )
+    transfer(num_classes, skill, {"H/3": 1 / 3, "2H/3": 2 / 3, "H": 1.0}).write_parquet(
+        path / "transfer.parquet"
+    )
+    if places:
+        cdf = error_cdf(distances(rows, num_classes))
+        pl.DataFrame({"distance_km": cdf.distance_km, "share": cdf.share}).write_parquet(
+            path / "geolocation.parquet"
+        )
     (path / "summary.json").write_text(json.dumps(summary(rows, config, num_classes, places)))
     return path
 
@@ -203,9 +232,12 @@ def _supervised(path: Path, config: RunConfig, rows: np.ndarray, num_classes: in
     step_rows = curves(rows, config)
     step_rows["acc_replay"] = np.nan
     step_rows["buffer_size"] = 0
-    pl.DataFrame({n: np.ascontiguousarray(step_rows[n]) for n in step_rows.dtype.names or ()}).write_parquet(path / "curves.parquet")
+    pl.DataFrame({n: np.ascontiguousarray(step_rows[n]) for n in step_rows.dtype.names or ()}).write_parquet(
+        path / "curves.parquet"
+    )
     figures = {
-        "protocol": "cloc-1",
+        "format": FORMAT,
+        "protocol": "online-1",
         "validation_accuracy": float((table["label"] == table["pred"]).mean()),
         "chance": 1 / num_classes,
         "samples": len(rows),
@@ -225,12 +257,17 @@ def summary(rows: np.ndarray, config: RunConfig, num_classes: int, places: bool)
     log = as_log(rows)
     blind = log.with_pred(blind_predictions(log.label, 10))
     found: dict[str, object] = {
-        "protocol": "cloc-1",
+        "format": FORMAT,
+        "protocol": "online-1",
+        "stream": {"name": config.stream, "fingerprint": config.stream},
         "online_accuracy": {s: online_accuracy(log, s) for s in SCORINGS},
         "blind": {**{s: online_accuracy(blind, s) for s in SCORINGS}, "k": 10},
         "chance": 1 / num_classes,
-        "backward": {"H/3": {"area": 0.21, "first": 0.3, "last": 0.2}, "H": {"area": 0.33, "first": 0.35, "last": 0.31}},
-        "forward": {"H/3": {"area": 0.18, "first": 0.2, "last": 0.15}},
+        "backward": {
+            "H/3": {"area": 0.21, "start": 0.3, "end": 0.2},
+            "H": {"area": 0.33, "start": 0.35, "end": 0.31},
+        },
+        "forward": {"H/3": {"area": 0.18, "start": 0.2, "end": 0.15}},
         "samples": len(rows),
         "steps": int(rows["step"][-1]) + 1,
         "seconds": 41.3,
@@ -241,8 +278,5 @@ def summary(rows: np.ndarray, config: RunConfig, num_classes: int, places: bool)
         "versions": {"driftline": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
     if places:
-        found["geolocation_error_km"] = {
-            "median": 2100.0,
-            "within": {"1": 0.01, "25": 0.05, "200": 0.2, "750": 0.35, "2500": 0.55},
-        }
+        found["geolocation_error_km"] = summarise_geolocation(distances(rows, num_classes))
     return found

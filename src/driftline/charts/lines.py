@@ -43,15 +43,17 @@ def lines(
     log: bool = False,
     zero: bool = True,
     kinds: tuple[str, ...] = (),
+    under: tuple[alt.Chart, ...] = (),
     interactive: bool = False,
 ) -> alt.LayerChart:
-    """Lines of `value` against `x`, one a run; with `kinds` the dash tells kinds apart and the colour runs.
+    """Lines of `value` against `x`, one a run; with `kinds` the dash tells kinds apart and the colour runs. `under` lies below.
 
     >>> frame = pl.DataFrame({"x": [1, 2], "value": [0.1, 0.2], "run": ["a", "a"]})
     >>> chart = lines(frame, Series(("a",)), "rate", x=alt.X("x:Q"), log=True)
     >>> chart.to_dict()["layer"][0]["encoding"]["y"]["scale"]["type"]
     'log'
     """
+    series = series.only(set(frame["run"]))
     positive = frame.filter(pl.col("value") > 0) if log else frame
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=zero, nice=True)
     axis = alt.Axis(format=_axis_format(value_format), tickCount=6)
@@ -63,17 +65,17 @@ def lines(
         strokeDash=_dash(series, kinds)
     )
     if not interactive:
-        return alt.layer(drawn)
+        return alt.layer(*under, drawn)
     tooltips = [alt.Tooltip("run:N", title="run"), *([alt.Tooltip("kind:N", title="what")] if kinds else [])]
     tooltips += [
         x_tooltip or alt.Tooltip("x:Q", format=",.4~g"),
         alt.Tooltip("value:Q", title=title, format=value_format),
     ]
-    return alt.layer(drawn.add_params(_zoom()), _hover(base, tooltips))
+    return alt.layer(*under, drawn.add_params(_zoom()), _hover(base, tooltips))
 
 
 def _axis_format(value_format: str) -> str:
-    return ".0~%" if value_format == PERCENT else "~s"
+    return {PERCENT: ".0~%", ",.0f": "~s"}.get(value_format, "~g")
 
 
 def _legend(series: Series, has_kinds: bool) -> alt.Legend | None:
@@ -88,7 +90,7 @@ def _dash(series: Series, kinds: tuple[str, ...]) -> alt.StrokeDash:
         return alt.StrokeDash("run:N", scale=series.dash(), title=None, legend=_legend(series, False))
     scale = Series(kinds).dash()
     return alt.StrokeDash(
-        "kind:N", scale=scale, title=None, legend=alt.Legend(columns=3, symbolType="stroke")
+        "kind:N", scale=scale, title=None, legend=alt.Legend(orient="bottom", symbolType="stroke")
     )
 
 
@@ -123,12 +125,11 @@ def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False)
         axis=alt.Axis(values=[km for km, _ in ERROR_SCALES_KM] + [10000], format="~f", grid=False),
     )
     within = alt.Tooltip("x:Q", title="within km", format=",.3~r")
-    curve = lines(
-        frame, series, "share of photos", x=x, x_tooltip=within, value_format=PERCENT, interactive=interactive
-    )
     marks = alt.Chart(
         alt.InlineData(values=[{"x": km, "scale": name} for km, name in ERROR_SCALES_KM])
     ).encode(x=x)
     rules = marks.mark_rule(strokeDash=[2, 3])
     names = marks.mark_text(align="left", baseline="top", dx=4).encode(text="scale:N", y=alt.value(0))
-    return alt.layer(rules, names, *curve.layer)
+    return lines(
+        frame, series, "share of photos", x=x, x_tooltip=within, under=(rules, names), interactive=interactive
+    )

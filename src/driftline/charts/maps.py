@@ -37,11 +37,9 @@ def world_map(
     shapes = [
         {"label": label, "shape": {"type": "Feature", "geometry": dict(g)}} for label, g in cells.items()
     ]
-    ground = alt.Chart(
-        alt.InlineData(
-            values=[{"type": "Feature", "geometry": dict(land)}], format=alt.DataFormat(type="json")
-        )
-    ).mark_geoshape(fill="#9aa5ae", fillOpacity=0.28, stroke=None)
+    ground = alt.Chart(alt.InlineData(values=[{"type": "Feature", "geometry": dict(land)}])).mark_geoshape(
+        fill="#9aa5ae", fillOpacity=0.28, stroke=None
+    )
     areas = (
         alt.Chart(alt.InlineData(values=frame.to_dicts()))
         .transform_lookup(

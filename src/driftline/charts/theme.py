@@ -6,7 +6,7 @@ series. Out: scales for altair and a Vega-Lite config for a light page, a dark p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +50,22 @@ class Series:
 
     names: tuple[str, ...]
     references: tuple[str, ...] = ()
+    slots: tuple[int, ...] = ()
+    """Place of each name in the palette; by default its place among the names."""
+
+    def only(self, present: Collection[str]) -> Series:
+        """The names that are present, in the colours they have among all.
+
+        >>> Series(("a", "b")).only({"b"}).color().range
+        ['#D55E00']
+        """
+        kept = [(n, s) for n, s in zip(self.names, self._slots, strict=True) if n in present]
+        references = tuple(r for r in self.references if r in present)
+        return Series(tuple(n for n, _ in kept), references, tuple(s for _, s in kept))
+
+    @property
+    def _slots(self) -> tuple[int, ...]:
+        return self.slots or tuple(range(len(self.names)))
 
     @property
     def all(self) -> list[str]:
@@ -62,7 +78,7 @@ class Series:
         >>> Series(("a", "b"), ("blind",)).color().range
         ['#0072B2', '#D55E00', '#7a7a7a']
         """
-        own = [PALETTE[i % len(PALETTE)] for i in range(len(self.names))]
+        own = [PALETTE[i % len(PALETTE)] for i in self._slots]
         return alt.Scale(domain=self.all, range=own + _cycle(REFERENCE_COLORS, len(self.references)))
 
     def dash(self) -> alt.Scale:
@@ -71,7 +87,7 @@ class Series:
         >>> len({tuple(d) for d in Series(tuple("abcdefg")).dash().range})
         7
         """
-        own = [list(DASHES[(i + i // len(PALETTE)) % len(DASHES)]) for i in range(len(self.names))]
+        own = [list(DASHES[(i + i // len(PALETTE)) % len(DASHES)]) for i in self._slots]
         references = [list(d) for d in _cycle(REFERENCE_DASHES, len(self.references))]
         return alt.Scale(domain=self.all, range=own + references)
 
@@ -95,7 +111,11 @@ def config(mode: Mode = "light") -> dict[str, Any]:
         "background": "white" if paper else None,
         "font": font,
         "padding": 2 if paper else 4,
-        "view": {"stroke": None, "continuousHeight": 140 if paper else 300, "discreteHeight": {"step": 11 if paper else 28}},
+        "view": {
+            "stroke": None,
+            "continuousHeight": 140 if paper else 300,
+            "discreteHeight": {"step": 11 if paper else 28},
+        },
         "axis": {
             **label,
             **title,

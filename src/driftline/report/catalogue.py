@@ -13,6 +13,7 @@ import polars as pl
 from driftline.charts import Series, difference_bars, heat_matrix, lines, over_time
 from driftline.report.digest import RunDigest
 from driftline.report.figure import Choice, Figure, Table, count, gather, percent, yearly
+from driftline.report.places import error_figure, map_figure
 
 BLIND, CHANCE = "blind classifier", "chance"
 MAX_ROUND = 5
@@ -31,6 +32,8 @@ def build_figures(found: Sequence[RunDigest], *, interactive: bool) -> list[Figu
         transfer_figure(found, names, "backward", interactive),
         transfer_figure(found, names, "forward", interactive),
         matrix_figure(found, interactive),
+        map_figure(found, interactive),
+        error_figure(found, names, interactive),
         changed_figure(found, interactive),
     ]
     return [figure for figure in made if figure is not None]

@@ -48,10 +48,14 @@ def _warnings(runs: Sequence[RunFiles]) -> list[str]:
     found = []
     streams = list(dict.fromkeys(run.config.stream for run in runs))
     if len({stream_of(run) for run in runs}) > 1:
-        found.append(f"These runs are on different streams ({', '.join(streams)}): their accuracies say nothing about each other.")
+        found.append(
+            f"These runs are on different streams ({', '.join(streams)}): their accuracies say nothing about each other."
+        )
     limits = {run.config.limit for run in runs}
     if len(limits) > 1:
-        text = ", ".join("whole stream" if n is None else f"{n} samples" for n in sorted(limits, key=lambda n: n or 0))
+        text = ", ".join(
+            "whole stream" if n is None else f"{n} samples" for n in sorted(limits, key=lambda n: n or 0)
+        )
         found.append(f"These runs saw different lengths of the stream ({text}).")
     growing = [run.name for run in runs if not run.is_finished]
     if growing and len(runs) > 1:

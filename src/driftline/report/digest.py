@@ -18,12 +18,25 @@ import polars as pl
 from driftline.metrics.online import SCORINGS, Scoring, spread
 from driftline.metrics.transfer import backward_curve, forward_curve
 from driftline.report.log_fold import LogFold, curve_of
-from driftline.report.run_files import CLASS_COLUMNS, SAMPLE_COLUMNS, TRANSFER_COLUMNS, RunFiles, load_run
+from driftline.report.run_files import (
+    CLASS_COLUMNS,
+    ERROR_COLUMNS,
+    SAMPLE_COLUMNS,
+    TRANSFER_COLUMNS,
+    RunFiles,
+    load_run,
+)
 from driftline.types import IntArray
 
 MAX_POINTS = 400
 """Points a line; more cannot be told apart on a screen."""
+NOISY_POINTS = 150
+"""Points a line of what jumps from step to step; each is the mean of a stretch."""
+FEWEST_PHOTOS = 30
+"""A transfer curve begins where it rests on so many validation photos; before that it is noise."""
 CHECKPOINTS = {"H/3": 1 / 3, "2H/3": 2 / 3, "H": 1.0}
+NEAREST_KM = 0.5
+"""Errors are drawn on a logarithmic axis that begins here."""
 SECONDS_A_YEAR = 31_556_952
 MIN_PHOTOS = 20
 """A class needs so many photos in both thirds to count as gained or lost."""
@@ -108,7 +121,7 @@ class RunDigest:
             .sort("x")
         )
 
-    def line(self, column: str, *, changes: bool = False) -> pl.DataFrame:
+    def line(self, column: str, *, changes: bool = False, num_points: int = NOISY_POINTS) -> pl.DataFrame:
         """One column of the curves: means over stretches of steps, or with `changes` the points where it changes."""
         rows = self.curves.select(
             x=pl.col("time").cast(pl.Float64), value=pl.col(column).cast(pl.Float64)
@@ -122,7 +135,7 @@ class RunDigest:
                 kept if len(kept) <= MAX_POINTS else kept[spread(len(kept), MAX_POINTS)], [len(rows) - 1]
             )
             return rows[kept.tolist()]
-        stretch = pl.int_range(pl.len()) * min(MAX_POINTS, len(rows)) // pl.len()
+        stretch = pl.int_range(pl.len()) * min(num_points, len(rows)) // pl.len()
         return (
             rows.group_by(stretch.alias("part"), maintain_order=True)
             .agg(pl.col("x").last(), pl.col("value").mean())
@@ -142,6 +155,9 @@ class RunDigest:
 
     def checkpoint_time(self, checkpoint: str) -> int:
         """Time of the last sample that the weights of a checkpoint have seen."""
+        known = self.run.summary.get("checkpoints", {}).get(checkpoint, {})
+        if "time" in known:
+            return int(known["time"])
         times = self.curves["time"]
         return int(times[max(0, int(len(times) * CHECKPOINTS[checkpoint]) - 1)])
 
@@ -165,9 +181,24 @@ class RunDigest:
         for checkpoint in [] if self.run.is_supervised else self.checkpoints():
             rows = self._at(checkpoint)
             at = self.checkpoint_time(checkpoint)
-            curve = make(rows["time"].to_numpy(), rows["correct"].to_numpy(), at, MAX_POINTS // 2)
-            parts.append(_points((curve.span_s / SECONDS_A_YEAR, curve.accuracy), checkpoint))
+            time_s = rows["time"].to_numpy()
+            curve = make(time_s, rows["correct"].to_numpy(), at, MAX_POINTS // 2)
+            spans = np.sort(
+                at - time_s[time_s <= at] + 1 if direction == "backward" else time_s[time_s > at] - at
+            )
+            if len(spans):
+                kept = curve.span_s >= spans[min(FEWEST_PHOTOS, len(spans)) - 1]
+                parts.append(_points((curve.span_s[kept] / SECONDS_A_YEAR, curve.accuracy[kept]), checkpoint))
         return pl.concat(parts)
+
+    @cached_property
+    def errors(self) -> pl.DataFrame:
+        """Distribution of the geolocation error (`x` in km); empty where there are no places or the run goes on."""
+        table = self.run.table("geolocation", ERROR_COLUMNS)
+        if table is None:
+            return _no_points().drop("kind")
+        kept = table[spread(len(table), MAX_POINTS).tolist()]
+        return kept.select(x=pl.col("distance_km").clip(NEAREST_KM).cast(pl.Float64), value=pl.col("share"))
 
     def year_matrix(self) -> pl.DataFrame:
         """Accuracy by trained-until and tested-on year: validation photos by the kept weights, and the online predictions."""

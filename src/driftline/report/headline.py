@@ -13,7 +13,11 @@ from typing import Any
 from driftline.report.digest import RunDigest
 from driftline.report.figure import count, number, percent
 
-SCORINGS = {"album": "first album of each test point", "batch": "all photos of each step", "sample": "each photo once"}
+SCORINGS = {
+    "album": "first album of each test point",
+    "batch": "all photos of each step",
+    "sample": "each photo once",
+}
 
 
 def figures_of(d: RunDigest) -> dict[str, Any]:
@@ -86,7 +90,9 @@ COLUMNS = (
         lambda _d, f: _within(f, "25"),
         -1,
     ),
-    Column("gradient steps", lambda d, _f: compute(d), count, lambda d, _f: f"batch {d.run.config.batch_size}"),
+    Column(
+        "gradient steps", lambda d, _f: compute(d), count, lambda d, _f: f"batch {d.run.config.batch_size}"
+    ),
     Column("samples", lambda _d, f: f.get("samples"), count),
     Column(
         "samples/s",
@@ -107,12 +113,17 @@ def _within(figures: dict[str, Any], km: str) -> str:
 def headline_html(found: Sequence[RunDigest]) -> str:
     """Cards for one run, and the table for one or many."""
     figures = [figures_of(d) for d in found]
-    shown = [c for c in COLUMNS if any(c.value(d, f) is not None for d, f in zip(found, figures, strict=True))]
+    shown = [
+        c for c in COLUMNS if any(c.value(d, f) is not None for d, f in zip(found, figures, strict=True))
+    ]
     head = "".join(f'<th scope="col">{escape(c.title)}</th>' for c in shown)
     best = [_best(c, [c.value(d, f) for d, f in zip(found, figures, strict=True)]) for c in shown]
     rows = "".join(
         f'<tr><th scope="row">{escape(d.name)}</th>'
-        + "".join(_cell(c, d, f, is_best=best[i] is not None and c.value(d, f) == best[i]) for i, c in enumerate(shown))
+        + "".join(
+            _cell(c, d, f, is_best=best[i] is not None and c.value(d, f) == best[i])
+            for i, c in enumerate(shown)
+        )
         + "</tr>"
         for d, f in zip(found, figures, strict=True)
     )
@@ -126,7 +137,9 @@ def headline_html(found: Sequence[RunDigest]) -> str:
 def _caption(num_runs: int) -> str:
     scorings = "; ".join(f"{name}: {meaning}" for name, meaning in SCORINGS.items())
     best = " The best of each column is bold." if num_runs > 1 else ""
-    return f"Online accuracy in the three scorings ({scorings}), each with the blind classifier under it.{best}"
+    return (
+        f"Online accuracy in the three scorings ({scorings}), each with the blind classifier under it.{best}"
+    )
 
 
 def _best(column: Column, values: Sequence[float | None]) -> float | None:
@@ -158,6 +171,14 @@ def _cards(d: RunDigest, figures: dict[str, Any]) -> str:
     if median is not None:
         cards.append((f"{count(median)} km", "median distance between photo and predicted place"))
     if figures.get("samples"):
-        speed = f", {count(figures['samples_per_second'])} a second" if figures.get("samples_per_second") else " so far"
+        speed = (
+            f", {count(figures['samples_per_second'])} a second"
+            if figures.get("samples_per_second")
+            else " so far"
+        )
         cards.append((count(figures["samples"]), f"photos predicted, then learned from{speed}"))
-    return '<div class="cards">' + "".join(f'<div class="card"><b>{escape(b)}</b><p>{escape(p)}</p></div>' for b, p in cards) + "</div>"
+    return (
+        '<div class="cards">'
+        + "".join(f'<div class="card"><b>{escape(b)}</b><p>{escape(p)}</p></div>' for b, p in cards)
+        + "</div>"
+    )

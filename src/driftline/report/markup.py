@@ -20,7 +20,9 @@ def table_html(table: Table, caption: str) -> str:
     """
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in table.head)
     body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in rest) + "</tr>"
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in rest)
+        + "</tr>"
         for first, *rest in table.rows
     )
     return (
@@ -54,7 +56,8 @@ def _tools(figure: Figure) -> str:
 
 def _choice(figure: Figure, choice: Choice) -> str:
     options = "".join(
-        f'<option value="{escape(v)}"{" selected" if v == choice.chosen else ""}>{escape(v)}</option>' for v in choice.values
+        f'<option value="{escape(v)}"{" selected" if v == choice.chosen else ""}>{escape(v)}</option>'
+        for v in choice.values
     )
     return (
         f'<label>{escape(choice.title)} <select data-choice="{escape(figure.key)}/{escape(choice.field)}" '

@@ -36,7 +36,11 @@ GROUPS = {
     "classes": ("Classes", ("changed",)),
 }
 WIDE = frozenset({"online", "months", "matrix", "map", "error", "changed"})
-NAVIGATION = {"summary": "Summary", **{key: title.split(" ")[0] for key, (title, _) in GROUPS.items()}, "again": "Run again"}
+NAVIGATION = {
+    "summary": "Summary",
+    **{key: title.split(" ")[0] for key, (title, _) in GROUPS.items()},
+    "again": "Run again",
+}
 
 
 def write_report(runs: Sequence[Path], out: Path) -> list[str]:
@@ -53,17 +57,23 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     return warnings
 
 
-def render(found: Sequence[RunDigest], warnings: Sequence[str] = (), *, live: bool = False, every_ms: int = 2000) -> str:
+def render(
+    found: Sequence[RunDigest], warnings: Sequence[str] = (), *, live: bool = False, every_ms: int = 2000
+) -> str:
     """The whole page as text."""
     figures = build_figures(found, interactive=True)
     data = page_data(figures, finished=all(d.run.is_finished for d in found), live=live, every_ms=every_ms)
-    return _document(_title(found), _toolbar(found, figures, live), content_html(found, figures, warnings), data)
+    return _document(
+        _title(found), _toolbar(found, figures, live), content_html(found, figures, warnings), data
+    )
 
 
 def content_html(found: Sequence[RunDigest], figures: Sequence[Figure], warnings: Sequence[str] = ()) -> str:
     """Everything between the toolbar and the footer; a live page asks for it again."""
     by_key = {figure.key: figure for figure in figures}
-    groups = [_group(key, title, [by_key[k] for k in keys if k in by_key]) for key, (title, keys) in GROUPS.items()]
+    groups = [
+        _group(key, title, [by_key[k] for k in keys if k in by_key]) for key, (title, keys) in GROUPS.items()
+    ]
     notes = "".join(f'<p class="warning" role="note">{escape(w)}</p>' for w in warnings)
     return (
         f'<header class="top"><p class="eyebrow">driftline report</p><h1>{escape(_title(found))}</h1>'
@@ -84,8 +94,15 @@ def _lede(found: Sequence[RunDigest]) -> str:
     times = [d.curves["time"] for d in found if len(d.curves)]
     if not times:
         return f"Stream {streams}. The run has not made a step yet."
-    first, last = (str(np.datetime64(int(t), "s").astype("datetime64[D]")) for t in (min(t[0] for t in times), max(t[-1] for t in times)))
-    unfinished = "" if all(d.run.is_finished for d in found) else " The run is not finished: figures are up to the last step written."
+    first, last = (
+        str(np.datetime64(int(t), "s").astype("datetime64[D]"))
+        for t in (min(t[0] for t in times), max(t[-1] for t in times))
+    )
+    unfinished = (
+        ""
+        if all(d.run.is_finished for d in found)
+        else " The run is not finished: figures are up to the last step written."
+    )
     photos = count(max(int(d.curves["position"][-1]) + 1 for d in found if len(d.curves)))
     return f"Stream {streams}: {photos} photos from {first} to {last}, each tested first and then learned from.{unfinished}"
 
@@ -110,12 +127,17 @@ def _again(found: Sequence[RunDigest]) -> str:
     for d in found:
         command = f"driftline run --config {shlex.quote(str(d.run.path / 'config.toml'))} --out {shlex.quote(d.name + '-again')}"
         files = Table(["file", "bytes"], [[name, count(size)] for name, size in d.run.listing()])
-        versions = Table(["part", "version"], [[str(k), str(v)] for k, v in dict(d.run.summary.get("versions", {})).items()])
+        versions = Table(
+            ["part", "version"],
+            [[str(k), str(v)] for k, v in dict(d.run.summary.get("versions", {})).items()],
+        )
         inner = (
             f"<pre><code>{escape(command)}</code></pre><pre><code>{escape(d.run.config.to_toml())}</code></pre>"
             f"{table_html(files, 'Files')}{table_html(versions, 'Versions') if versions.rows else ''}"
         )
-        parts.append(f"<details{' open' if len(found) == 1 else ''}><summary>{escape(d.name)}</summary>{inner}</details>")
+        parts.append(
+            f"<details{' open' if len(found) == 1 else ''}><summary>{escape(d.name)}</summary>{inner}</details>"
+        )
     note = "The same settings, seed and stream give the same predictions. Files and versions are those of the run."
     return f'<section id="again"><h2>How to run it again</h2><p class="lede">{note}</p>{"".join(parts)}</section>'
 
@@ -123,8 +145,13 @@ def _again(found: Sequence[RunDigest]) -> str:
 def _toolbar(found: Sequence[RunDigest], figures: Sequence[Figure], live: bool) -> str:
     toggles = "".join(run_toggle(d.name, i) for i, d in enumerate(found))
     legend = "Runs" if len(found) > 1 else "Run"
-    present = {key for key, (_, keys) in GROUPS.items() if any(f.key in keys for f in figures)} | {"summary", "again"}
-    links = "".join(f'<a href="#{key}">{escape(text)}</a>' for key, text in NAVIGATION.items() if key in present)
+    present = {key for key, (_, keys) in GROUPS.items() if any(f.key in keys for f in figures)} | {
+        "summary",
+        "again",
+    }
+    links = "".join(
+        f'<a href="#{key}">{escape(text)}</a>' for key, text in NAVIGATION.items() if key in present
+    )
     state = '<span class="badge" id="live" role="status">live</span>' if live else ""
     return (
         f'<div class="bar"><div class="wrap"><fieldset class="runs"><legend>{legend}</legend>{toggles}</fieldset>{state}'

@@ -15,6 +15,7 @@ import polars as pl
 from PIL import Image, UnidentifiedImageError
 
 from driftline.metrics.online import spread
+from driftline.report.compare import stream_of
 from driftline.report.digest import RunDigest
 
 MAX_PHOTOS = 32
@@ -30,24 +31,38 @@ def strip_html(found: Sequence[RunDigest]) -> str:
     if owner is None or owner.samples is None:
         return ""
     names = dict(owner.classes.select("label", "name").iter_rows())
-    answers = [(d.name, _answers(d)) for d in found]
+    # Positions of a supervised run are those of the validation set: its photos are others.
+    alike = [
+        d
+        for d in found
+        if d.run.is_supervised == owner.run.is_supervised and stream_of(d.run) == stream_of(owner.run)
+    ]
+    answers = [(d.name, _answers(d)) for d in alike]
     chosen = owner.samples.sort("position")
     items = []
     for position, time_s, label, image in (
-        chosen[spread(len(chosen), MAX_PHOTOS).tolist()].select("position", "time", "label", "image").iter_rows()
+        chosen[spread(len(chosen), MAX_PHOTOS).tolist()]
+        .select("position", "time", "label", "image")
+        .iter_rows()
     ):
         picture = _picture(image, f"photo {position}, truth {names.get(label, label)}")
         if picture:
-            lines = "".join(_answer(name, said.get(position), label, names, len(found) > 1) for name, said in answers)
+            lines = "".join(
+                _answer(name, said.get(position), label, names, len(alike) > 1) for name, said in answers
+            )
             date = str(np.datetime64(time_s, "s").astype("datetime64[D]"))
             items.append(
                 f"<li>{picture}<time>{date}</time><strong>{escape(str(names.get(label, label)))}</strong><ul>{lines}</ul></li>"
             )
-    return f'<ul class="strip" tabindex="0" aria-label="Photos over time">{"".join(items)}</ul>' if items else ""
+    return (
+        f'<ul class="strip" tabindex="0" aria-label="Photos over time">{"".join(items)}</ul>' if items else ""
+    )
 
 
 def _answers(d: RunDigest) -> dict[int, int]:
-    frame = d.samples if d.samples is not None else pl.DataFrame(schema={"position": pl.Int64, "pred": pl.Int32})
+    frame = (
+        d.samples if d.samples is not None else pl.DataFrame(schema={"position": pl.Int64, "pred": pl.Int32})
+    )
     return dict(frame.select("position", "pred").iter_rows())
 
 
@@ -57,7 +72,9 @@ def _answer(run: str, pred: int | None, label: int, names: dict[int, str], with_
     mark, word = ("\u2713", "right") if pred == label else ("\u2717", "wrong")
     said = "" if pred == label else f" {names.get(pred, pred)}"
     who = f"{run}:" if with_name else ""
-    return f'<li><span role="img" aria-label="{word}">{mark}</span> {escape(who)}{escape(said or " right")}</li>'
+    return (
+        f'<li><span role="img" aria-label="{word}">{mark}</span> {escape(who)}{escape(said or " right")}</li>'
+    )
 
 
 def _picture(data: bytes | None, says: str) -> str:

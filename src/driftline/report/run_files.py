@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from driftline.config import RunConfig, read_config
 from driftline.types import PREDICTION, DriftlineError, curve_dtype
+from driftline.version import FORMAT
 
 ROWS_A_BLOCK = 1 << 20
 LOG_COLUMNS = ("position", "time", "label", "pred", "step", "scored")
@@ -38,6 +39,7 @@ CURVE_COLUMNS = (
 )
 TRANSFER_COLUMNS = ("checkpoint", "time", "label", "pred")
 CLASS_COLUMNS = ("label", "name", "cell", "lat", "lon")
+ERROR_COLUMNS = ("distance_km", "share")
 SAMPLE_COLUMNS = ("position", "time", "label", "pred", "image")
 
 LogBlock = dict[str, NDArray[Any]]
@@ -132,6 +134,11 @@ def _read_summary(path: Path) -> dict[str, Any]:
         raise DriftlineError(f"{path} is damaged ({error}): restore it, or run again") from None
     if not isinstance(summary, dict) or not summary:
         raise DriftlineError(f"{path} is damaged: it holds no figures; restore it, or run again")
+    if summary.get("format") != FORMAT:
+        raise DriftlineError(
+            f"{path} has format {summary.get('format')!r}, this version of driftline reads {FORMAT}: "
+            "report it with the version that made it, or run again"
+        )
     return summary
 
 

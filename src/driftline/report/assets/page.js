@@ -43,6 +43,10 @@
     return forms.includes(formOf.get(key)) ? formOf.get(key) : forms[0];
   };
 
+  const ROW_PX = 28;
+  const yOf = (spec) => (spec.encoding ?? spec.layer[0].encoding)?.y;
+  const isListed = (spec) => ["nominal", "ordinal"].includes(yOf(spec)?.type); // one row a name: its height follows the data
+
   // -- drawing ---------------------------------------------------------------------------------------------------
   async function draw(key, print = false) {
     const element = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
@@ -55,10 +59,12 @@
     own.width = Math.max(200, element.clientWidth);
     own.autosize = { type: "fit-x", contains: "padding" };
     if (own.height === "aspect") own.height = Math.round(own.width / 2.06);
+    else if (isListed(own)) own.height = ROW_PX * new Set(own.datasets.d0.map((row) => row[yOf(own).field])).size;
     const turn = (turns.get(key) ?? 0) + 1;
     turns.set(key, turn);
     // `ast`: expressions are interpreted, never compiled, so that the page can forbid eval.
-    const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, tooltip: showTip, defaultStyle: false };
+    const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, tooltip: showTip, defaultStyle: false,
+      logLevel: 1 };
     const place = document.createElement("div");
     place.setAttribute("aria-hidden", "true");
     const { view } = await vegaEmbed(place, own, options);
@@ -72,6 +78,7 @@
   function refresh(key) {
     const now = drawn.get(key);
     if (!now) return;
+    if (isListed(report.figures[key].forms[now.form].spec)) return draw(key);
     for (const [local, name] of Object.entries(report.figures[key].forms[now.form].data)) {
       const source = shownRows(key, name);
       now.view.data(local, source);
