@@ -41,9 +41,9 @@ def class_limits(num_preprocessing: int) -> tuple[int, int]:
     """Fewest and most photos a class may have: the paper's 50 and 10,000 of 2 M, and less for a small world.
 
     >>> class_limits(2_000_000), class_limits(2_500)
-    ((50, 10000), (3, 20))
+    ((50, 10000), (5, 50))
     """
-    return max(3, num_preprocessing // 40_000), max(20, num_preprocessing // 200)
+    return max(5, num_preprocessing // 40_000), max(50, num_preprocessing // 200)
 
 
 @dataclass(frozen=True)
