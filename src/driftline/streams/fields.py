@@ -56,15 +56,6 @@ def plain(values: pl.Series) -> pl.Series:
     return values
 
 
-def stripped(values: pl.Series) -> pl.Series:
-    """Text without blanks at its ends; other types as they are.
-
-    >>> stripped(pl.Series([" a ", "b\\r"])).to_list()
-    ['a', 'b']
-    """
-    return values.str.strip_chars() if values.dtype == pl.String else values
-
-
 def url_decoded(values: pl.Series) -> pl.Series:
     """Text with %XX and + decoded; only the texts that hold such a sign are touched.
 
@@ -100,16 +91,16 @@ def seconds(values: pl.Series) -> pl.Series:
 
 
 def _seconds_of_text(values: pl.Series) -> pl.Series:
-    """Each format is tried on what no earlier one could read, so that the usual one costs one pass."""
-    found = pl.Series(values.name, [None], dtype=pl.Int64).new_from_index(0, len(values))
-    for attempt in (*TIME_FORMATS, *DATE_FORMATS, *ZONED_FORMATS, "number"):
-        left = values.is_not_null() & found.is_null()
-        if not left.any():
+    """Each format is tried on what no earlier one could read, so that a clean column costs one pass."""
+    found = _read_as(values, TIME_FORMATS[0])
+    left = (values.is_not_null() & found.is_null()).arg_true()
+    rest = values.gather(left)
+    for attempt in (*TIME_FORMATS[1:], *DATE_FORMATS, *ZONED_FORMATS, "number"):
+        if rest.is_empty():
             break
-        rest = values.filter(left)
         read = _read_as(rest, attempt)
-        if read.null_count() < len(read):
-            found = found.scatter(left.arg_true(), read)
+        found = found.scatter(left.filter(read.is_not_null()), read.drop_nulls())
+        left, rest = left.filter(read.is_null()), rest.filter(read.is_null())
     return found
 
 

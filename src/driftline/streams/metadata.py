@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 
-from driftline.streams.fields import MISSING, degrees, plain, seconds, stripped, users
+from driftline.streams.fields import MISSING, degrees, plain, seconds, users
 
 CANONICAL = ("id", "user", "time", "lat", "lon", "label", "image")
 
@@ -134,19 +134,18 @@ def clean(raw: pl.DataFrame, rules: Rules, *, part: int = 0, first_row: int = 0)
 
 def _complete(raw: pl.DataFrame) -> pl.DataFrame:
     """The frame with all canonical columns and both flags, text stripped, empty text turned into null."""
-    columns = {name: stripped(plain(raw[name])) for name in CANONICAL if name in raw.columns}
-    frame = raw.select(
-        pl.when(~values.is_in(["", "\\N"])).then(values).alias(name)
-        if values.dtype == pl.String
-        else values.alias(name)
-        for name, values in columns.items()
-    )
+    frame = raw.with_columns(plain(raw[name]) for name in CANONICAL if name in raw.columns)
+    texts = [name for name in CANONICAL if name in raw.columns and frame[name].dtype == pl.String]
+    absent = [pl.lit(None, dtype=pl.String).alias(name) for name in CANONICAL if name not in raw.columns]
     flags = [
-        (pl.lit(raw[name]) if name in raw.columns else pl.lit(False)).fill_null(False).alias(name)
+        (pl.col(name) if name in raw.columns else pl.lit(False)).fill_null(False).alias(name)
         for name in ("video", "broken")
     ]
-    absent = [pl.lit(None, dtype=pl.String).alias(name) for name in CANONICAL if name not in columns]
-    return frame.with_columns(*flags, *absent)
+    frame = frame.with_columns(pl.col(texts).str.strip_chars(), *flags, *absent)
+    return frame.with_columns(
+        pl.when((pl.col(name).str.len_bytes() > 0) & (pl.col(name) != "\\N")).then(pl.col(name)).alias(name)
+        for name in texts
+    )
 
 
 def _numbered(frame: pl.DataFrame, rules: Rules, part: int, first_row: int) -> pl.DataFrame:

@@ -7,7 +7,6 @@ is being read) only the keys of ids that occur more than once are in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from driftline.streams.ahead import map_ahead
 from driftline.streams.spill import id_keys, read_cut
 from driftline.types import BoolArray
 
@@ -36,13 +36,8 @@ class OrderedRows:
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         seen = np.zeros(len(self.repeated_keys), dtype=bool)
-        with ThreadPoolExecutor(max_workers=1) as ahead:
-            pending = None
-            for cut in [*self.cuts, None]:
-                following = None if cut is None else ahead.submit(self._sorted, cut)
-                if pending is not None:
-                    yield self._each_once(pending.result(), seen)
-                pending = following
+        for frame in map_ahead(self._sorted, self.cuts, threads=1, ahead=1):
+            yield self._each_once(frame, seen)
 
     def _sorted(self, cut: int) -> pl.DataFrame:
         keys = GIVEN_ORDER if self.given_order else TIME_ORDER

@@ -66,7 +66,7 @@ def build_tables(config: BuildConfig, table: Table, shop: Workshop, progress: Pr
     rules = rules_for(config, table)
     folders = [shop.folder / "spill" / f"{number:05d}" for number in range(len(table.parts))]
     spilled = _spill(table, rules, folders, config.workers, progress)
-    refused: Counter[str] = sum((counts.refused for counts in spilled), Counter())
+    refused: Counter[str] = sum((Counter(counts.refused) for counts in spilled), Counter())
     num_read, num_good = sum(c.num_read for c in spilled), sum(c.num_good for c in spilled)
     _need_rows(num_good, num_read, refused)
 

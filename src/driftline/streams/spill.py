@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from driftline.streams.ahead import map_ahead
 from driftline.streams.metadata import Part, Rules, clean
 from driftline.types import DriftlineError
 
@@ -36,7 +37,7 @@ class SpillCounts:
     num_read: int = 0
     num_good: int = 0
     places_ignored: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, int] = field(default_factory=dict)
     cuts: dict[str, int] = field(default_factory=dict)
     """Rows of each month."""
     labels: list[str] = field(default_factory=list)
@@ -58,22 +59,32 @@ def spill_part(
     temporary.mkdir(parents=True)
     counts = SpillCounts()
     labels: set[str] = set()
-    for raw in part.frames():
-        cleaned = clean(raw, rules, part=number, first_row=counts.num_read)
+    refused: Counter[str] = Counter()
+    for cleaned in map_ahead(
+        lambda raw: clean(raw[1], rules, part=number, first_row=raw[0]), _numbered(part)
+    ):
         counts.num_read += cleaned.num_read
         counts.num_good += cleaned.rows.height
-        counts.refused.update(cleaned.refused)
+        refused.update(cleaned.refused)
         counts.places_ignored += cleaned.places_ignored
         if rules.needs_label:
             labels.update(cleaned.rows["label"].unique())
             _check_labels(labels, part.name)
         _append(cleaned.rows, rules, temporary, counts)
         tick(cleaned.num_read)
-    counts.labels = sorted(labels)
+    counts.labels, counts.refused = sorted(labels), dict(refused)
     counts.file_bytes = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
     (temporary / "counts.json").write_text(json.dumps(asdict(counts)), encoding="utf-8")
     temporary.rename(folder)
     return counts
+
+
+def _numbered(part: Part) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Frames of a part, each with the number of its first row."""
+    first_row = 0
+    for frame in part.frames():
+        yield first_row, frame
+        first_row += frame.height
 
 
 def spilled(folder: Path) -> SpillCounts | None:
@@ -84,7 +95,6 @@ def spilled(folder: Path) -> SpillCounts | None:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.name != "counts.json"}
     except (OSError, json.JSONDecodeError, TypeError):
         return None
-    counts.refused = Counter(counts.refused)
     return counts if sizes == counts.file_bytes else None
 
 
@@ -99,9 +109,9 @@ def _check_labels(labels: set[str], source: str) -> None:
 def _append(rows: pl.DataFrame, rules: Rules, folder: Path, counts: SpillCounts) -> None:
     if rules.has_id:
         _append_keys(id_keys(rows["id"]), folder)
-    kept = spilled_columns(rules)
-    for (cut,), frame in rows.partition_by("cut", as_dict=True, include_key=False).items():
-        _append_rows(folder / cut_file(int(cut)), frame.select(kept))
+    kept = rows.select("cut", *spilled_columns(rules))
+    for (cut,), frame in kept.partition_by("cut", as_dict=True, include_key=False).items():
+        _append_rows(folder / cut_file(int(cut)), frame)
         counts.cuts[str(cut)] = counts.cuts.get(str(cut), 0) + frame.height
 
 

@@ -57,6 +57,8 @@ class TableWriter:
         names |= {"lat": pa.float64(), "lon": pa.float64(), "id": pa.large_string(), "album": pa.int64()}
         self._schema = pa.schema(names | ({"image": pa.large_string()} if has_image else {}))
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=["label"])
+        self._pending: list[pa.Table] = []
+        self._num_pending = 0
         self.num_rows = 0
         self.num_albums = 0
         self._last_user: int | None = None
@@ -73,7 +75,17 @@ class TableWriter:
         )
         self.num_rows += rows.height
         table = frame.select(self._schema.names).to_arrow(compat_level=pl.CompatLevel.oldest())
-        self._writer.write_table(table.cast(self._schema), row_group_size=ROWS_PER_GROUP)
+        self._pending.append(table.cast(self._schema))
+        self._num_pending += rows.height
+        if self._num_pending >= ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self, *, everything: bool = False) -> None:
+        """Write whole row groups, so that small months do not make small ones."""
+        pending = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
+        num = len(pending) if everything else len(pending) - len(pending) % ROWS_PER_GROUP
+        self._writer.write_table(pending.slice(0, num), row_group_size=ROWS_PER_GROUP)
+        self._pending, self._num_pending = [pending.slice(num)], len(pending) - num
 
     def _albums(self, users: IntArray) -> IntArray:
         """Number of the album of each row: it grows where the user changes."""
@@ -91,6 +103,8 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is None:
+            self._flush(everything=True)
         self._writer.close()
 
 
