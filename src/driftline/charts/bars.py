@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from driftline.charts.lines import PERCENT
-from driftline.charts.theme import DIVERGING, PALETTE, SEQUENTIAL
+from driftline.charts.theme import DIVERGING, PALETTE, SEQUENTIAL, Chart
 
 
 def bars(frame: pl.DataFrame, title: str, *, value_format: str = ",", interactive: bool = False) -> alt.Chart:
@@ -18,7 +18,7 @@ def bars(frame: pl.DataFrame, title: str, *, value_format: str = ",", interactiv
     >>> bars(pl.DataFrame({"name": ["2004"], "value": [3]}), "photos").to_dict()["mark"]["type"]
     'bar'
     """
-    chart = (
+    chart: alt.Chart = (
         alt.Chart(alt.InlineData(values=frame.to_dicts()))
         .mark_bar(color=PALETTE[0])
         .encode(
@@ -28,12 +28,13 @@ def bars(frame: pl.DataFrame, title: str, *, value_format: str = ",", interactiv
     )
     if not interactive:
         return chart
-    return chart.encode(
+    hovered: alt.Chart = chart.encode(
         tooltip=[
             alt.Tooltip("name:N", title="name"),
             alt.Tooltip("value:Q", title=title, format=value_format),
         ]
     )
+    return hovered
 
 
 def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Chart:
@@ -46,7 +47,7 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
     'change'
     """
     lost, gained = DIVERGING
-    chart = (
+    chart: alt.Chart = (
         alt.Chart(alt.InlineData(values=frame.to_dicts()))
         .mark_bar(cornerRadiusEnd=2)
         .encode(
@@ -64,7 +65,7 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
     )
     if not interactive:
         return chart
-    return chart.encode(
+    hovered: alt.Chart = chart.encode(
         tooltip=[
             alt.Tooltip("name:N", title="class"),
             alt.Tooltip("early:Q", title="first third", format=PERCENT),
@@ -73,18 +74,19 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
             alt.Tooltip("count:Q", title="photos", format=","),
         ]
     )
+    return hovered
 
 
 def heat_matrix(
     frame: pl.DataFrame, *, rows_title: str, columns_title: str, interactive: bool = False
-) -> alt.LayerChart:
+) -> Chart:
     """A matrix of accuracies with the figure written in each cell; columns `row`, `column`, `value`, `count`.
 
     >>> cell = pl.DataFrame({"row": ["H"], "column": ["2010"], "value": [0.5], "count": [7]})
     >>> heat_matrix(cell, rows_title="until", columns_title="tested on").to_dict()["layer"][1]["mark"]["type"]
     'text'
     """
-    highest = max(frame["value"].max() or 0.0, 1e-9)  # type: ignore[type-var]
+    highest = max([1e-9, *frame["value"].to_list()])
     base = alt.Chart(alt.InlineData(values=frame.to_dicts())).encode(
         x=alt.X("column:O", title=columns_title, axis=alt.Axis(labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("row:O", sort=None, title=rows_title, axis=alt.Axis(domain=False, ticks=False)),
@@ -106,7 +108,8 @@ def heat_matrix(
             ]
         )
     dark_cell = f"datum.value < {0.6 * highest}"
-    figures = base.mark_text().encode(
+    # Where columns are narrow, as on a phone, the figures would run into each other.
+    figures = base.mark_text(opacity=alt.expr("bandwidth('x') < 28 ? 0 : 1")).encode(
         text=alt.Text("value:Q", format=".0%"),
         color=alt.condition(dark_cell, alt.value("white"), alt.value("black")),
     )

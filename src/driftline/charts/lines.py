@@ -11,14 +11,14 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from driftline.charts.theme import Series
+from driftline.charts.theme import Chart, Series
 
 PERCENT = ".1%"
 ERROR_SCALES_KM = ((1, "street"), (25, "city"), (200, "region"), (750, "country"), (2500, "continent"))
 """Distances at which geolocation is commonly judged."""
 
 
-def over_time(frame: pl.DataFrame, series: Series, title: str, **options: Any) -> alt.LayerChart:
+def over_time(frame: pl.DataFrame, series: Series, title: str, **options: Any) -> Chart:
     """Lines over the stream's own time; `x` in unix seconds.
 
     >>> frame = pl.DataFrame({"x": [0, 86400], "value": [0.1, 0.2], "run": ["a", "a"]})
@@ -45,7 +45,7 @@ def lines(
     kinds: tuple[str, ...] = (),
     under: tuple[alt.Chart, ...] = (),
     interactive: bool = False,
-) -> alt.LayerChart:
+) -> Chart:
     """Lines of `value` against `x`, one a run; with `kinds` the dash tells kinds apart and the colour runs. `under` lies below.
 
     >>> frame = pl.DataFrame({"x": [1, 2], "value": [0.1, 0.2], "run": ["a", "a"]})
@@ -79,10 +79,10 @@ def _axis_format(value_format: str) -> str:
 
 
 def _legend(series: Series, has_kinds: bool) -> alt.Legend | None:
-    """One series needs no legend; many wrap into columns."""
+    """One series needs no legend."""
     if len(series.all) == 1 and not has_kinds:
         return None
-    return alt.Legend(columns=3, symbolType="stroke")
+    return alt.Legend(symbolType="stroke")
 
 
 def _dash(series: Series, kinds: tuple[str, ...]) -> alt.StrokeDash:
@@ -104,14 +104,15 @@ def _zoom() -> alt.Parameter:
 def _hover(base: alt.Chart, tooltips: list[alt.Tooltip]) -> alt.Chart:
     """Invisible points over the lines; the one nearest to the pointer shows itself and its figures."""
     near = alt.selection_point(name="hover", nearest=True, on="pointerover", clear="pointerout", empty=False)
-    return (
+    points: alt.Chart = (
         base.mark_point(filled=True, size=70, clip=True)
         .encode(opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)), tooltip=tooltips)
         .add_params(near)
     )
+    return points
 
 
-def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False) -> alt.LayerChart:
+def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False) -> Chart:
     """Share of photos placed within each distance (`x` in km, logarithmic), with the five usual scales marked.
 
     >>> frame = pl.DataFrame({"x": [1.0, 100.0], "value": [0.1, 0.9], "run": ["a", "a"]})

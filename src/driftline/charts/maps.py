@@ -13,7 +13,7 @@ import altair as alt
 import polars as pl
 
 from driftline.charts.lines import PERCENT
-from driftline.charts.theme import SEQUENTIAL
+from driftline.charts.theme import SEQUENTIAL, Chart
 
 Measure = Literal["accuracy", "count"]
 
@@ -25,7 +25,7 @@ def world_map(
     *,
     measure: Measure = "accuracy",
     interactive: bool = False,
-) -> alt.LayerChart:
+) -> Chart:
     """Cells coloured by accuracy or by count; `frame` has `label`, `name`, `accuracy`, `count`.
 
     >>> square = {"type": "Polygon", "coordinates": [[[0, 0], [0, 9], [9, 9], [9, 0], [0, 0]]]}
@@ -40,7 +40,7 @@ def world_map(
     ground = alt.Chart(alt.InlineData(values=[{"type": "Feature", "geometry": dict(land)}])).mark_geoshape(
         fill="#9aa5ae", fillOpacity=0.28, stroke=None
     )
-    areas = (
+    areas: alt.Chart = (
         alt.Chart(alt.InlineData(values=frame.to_dicts()))
         .transform_lookup(
             lookup="label",

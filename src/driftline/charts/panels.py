@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 import altair as alt
 
+from driftline.charts.theme import Chart
 
-def panels(charts: Mapping[str, alt.LayerChart | alt.Chart], *, columns: int = 2) -> alt.ConcatChart:
+
+def panels(charts: Mapping[str, Chart], *, columns: int = 2) -> alt.ConcatChart:
     """Charts in a grid, each under its title; colours and dashes mean the same in all of them.
 
     >>> import polars as pl
@@ -22,4 +24,7 @@ def panels(charts: Mapping[str, alt.LayerChart | alt.Chart], *, columns: int = 2
     ['(a)', '(b)']
     """
     titled = [chart.properties(title=title) for title, chart in charts.items()]
-    return alt.concat(*titled, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+    grid: alt.ConcatChart = alt.concat(*titled, columns=columns).resolve_scale(
+        color="shared", strokeDash="shared"
+    )
+    return grid

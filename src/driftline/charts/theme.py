@@ -13,9 +13,15 @@ from typing import Any, Literal
 import altair as alt
 
 Mode = Literal["light", "dark", "paper"]
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+"""What the builders make."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C6BB1")
 """Okabe and Ito's colours without yellow and black, which vanish on white and on black; and a violet."""
+NIGHT = dict(
+    zip(PALETTE, ("#4FA8E0", "#F28C48", "#2FC49A", "#DE9BC0", "#8CCBF0", "#F2BC4B", "#B39BD6"), strict=True)
+)
+"""The same hues, lighter, for a dark ground."""
 DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0),
     (7, 3),
@@ -28,7 +34,7 @@ DASHES: tuple[tuple[int, ...], ...] = (
 REFERENCE_DASHES: tuple[tuple[int, ...], ...] = ((3, 3), (1, 3), (6, 4), (2, 5))
 REFERENCE_COLORS = ("#7a7a7a", "#a3a3a3", "#5e5e5e", "#8f8f8f")
 
-SEQUENTIAL = "viridis"
+SEQUENTIAL: Literal["viridis"] = "viridis"
 DIVERGING = ("#D55E00", "#0072B2")
 """Lost, gained."""
 
@@ -134,6 +140,7 @@ def config(mode: Mode = "light") -> dict[str, Any]:
             **title,
             "orient": "top",
             "direction": "horizontal",
+            "columns": 3,
             "symbolStrokeWidth": 1.3 if paper else 2.5,
             "symbolSize": 60 if paper else 220,
             "labelLimit": 150 if paper else 320,

@@ -11,6 +11,7 @@ import altair as alt
 import polars as pl
 
 from driftline.charts import Series, difference_bars, heat_matrix, lines, over_time
+from driftline.charts.theme import Chart
 from driftline.report.digest import RunDigest
 from driftline.report.figure import Choice, Figure, Table, count, gather, percent, yearly
 from driftline.report.places import error_figure, map_figure
@@ -82,7 +83,7 @@ def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _linear_log(
     frame: pl.DataFrame, series: Series, title: str, interactive: bool, **options: object
-) -> dict[str, alt.LayerChart]:
+) -> dict[str, Chart]:
     """The same lines on a linear and, for a screen, on a logarithmic axis."""
     forms = {"Linear": False, "Log": True} if interactive else {"Linear": False}
     return {

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from driftline.metrics.online import SCORINGS, Scoring, spread
 from driftline.metrics.transfer import backward_curve, forward_curve
@@ -197,7 +198,7 @@ class RunDigest:
         table = self.run.table("geolocation", ERROR_COLUMNS)
         if table is None:
             return _no_points().drop("kind")
-        kept = table[spread(len(table), MAX_POINTS).tolist()]
+        kept: pl.DataFrame = table[spread(len(table), MAX_POINTS).tolist()]
         return kept.select(x=pl.col("distance_km").clip(NEAREST_KM).cast(pl.Float64), value=pl.col("share"))
 
     def year_matrix(self) -> pl.DataFrame:
@@ -207,18 +208,13 @@ class RunDigest:
         for checkpoint in self.checkpoints():
             until = str(np.datetime64(self.checkpoint_time(checkpoint), "s").astype("datetime64[M]"))
             row = "all years" if self.run.is_supervised else f"{until} ({checkpoint})"
-            cells = self._at(checkpoint).select(year, "correct").group_by("column")
-            cells = cells.agg(value=pl.col("correct").mean(), count=pl.len().cast(pl.Int64)).sort("column")
-            parts.append(cells.select(pl.lit(row).alias("row"), "column", "value", "count"))
+            cells = _by_column(self._at(checkpoint).select(year, value="correct", count=pl.lit(1)))
+            parts.append(cells.select(pl.lit(row).alias("row"), pl.all()))
         if parts and self.fold.num_rows:
             online = self.by_month().with_columns(
                 pl.from_epoch("x").dt.year().cast(pl.String).alias("column")
             )
-            right = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
-            cells = online.group_by("column").agg(value=right, count=pl.col("count").sum()).sort("column")
-            parts.append(
-                cells.select(pl.lit("just before (online)").alias("row"), "column", "value", "count")
-            )
+            parts.append(_by_column(online).select(pl.lit("just before (online)").alias("row"), pl.all()))
         return pl.concat(parts) if parts else pl.DataFrame()
 
     @cached_property
@@ -228,12 +224,12 @@ class RunDigest:
         months = sorted(self.fold.months)
         counts = np.zeros((len(months), 2, num), np.int64)
         for i, month in enumerate(months):
-            found = self.fold.months[month][:, :num]
-            counts[i, :, : found.shape[1]] = found
+            here = self.fold.months[month][:, :num]
+            counts[i, :, : here.shape[1]] = here
         photos = counts[:, 0].sum(axis=1)
         share = np.cumsum(photos) / max(photos.sum(), 1)
         parts = {"": counts, "early_": counts[share <= 1 / 3], "late_": counts[share > 2 / 3]}
-        found = {}
+        found: dict[str, NDArray[Any]] = {}
         for part, rows in parts.items():
             total = rows.sum(axis=0)
             found[part + "count"] = total[0]
@@ -254,6 +250,12 @@ class RunDigest:
         )
 
 
+def _by_column(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mean of `value`, weighted by `count`, for each `column`."""
+    mean = (pl.col("value") * pl.col("count")).sum() / pl.col("count").sum()
+    return rows.group_by("column").agg(value=mean, count=pl.col("count").sum().cast(pl.Int64)).sort("column")
+
+
 def _points(xy: tuple[Any, Any], kind: str) -> pl.DataFrame:
     return pl.DataFrame({"x": xy[0], "value": xy[1]}).with_columns(
         pl.col("x").cast(pl.Float64), pl.lit(kind).alias("kind")
@@ -264,9 +266,14 @@ def _no_points() -> pl.DataFrame:
     return pl.DataFrame(schema={"x": pl.Float64, "value": pl.Float64, "kind": pl.String})
 
 
+def open_fold(run: RunFiles) -> LogFold:
+    """An empty fold, with the window of the blind classifier that the summary reports."""
+    return LogFold(blind_k=int(run.summary.get("blind", {}).get("k", 10)))
+
+
 def digest(run: RunFiles, name: str | None = None) -> RunDigest:
     """Read the run's log once and keep what the report needs."""
-    fold = LogFold(blind_k=int(run.summary.get("blind", {}).get("k", 10)))
+    fold = open_fold(run)
     for block in run.log_blocks():
         fold.add(block)
     return RunDigest(run, name or run.name, fold)
@@ -276,7 +283,7 @@ def digests(paths: Sequence[Path]) -> list[RunDigest]:
     """The runs in the order given; two directories of one name are told apart by their parents."""
     runs = [load_run(path) for path in paths]
     names = [run.name for run in runs]
-    found = []
+    found: list[RunDigest] = []
     for i, run in enumerate(runs):
         name = run.name if names.count(run.name) == 1 else f"{run.path.resolve().parent.name}/{run.name}"
         taken = [d.name for d in found]

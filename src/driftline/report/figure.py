@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import altair as alt
 import polars as pl
 
 from driftline.charts import Column
+from driftline.charts.theme import Chart
 from driftline.report.digest import RunDigest
-
-Chart = alt.LayerChart | alt.Chart
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ COLUMNS = (
     _end("backward"),
     _end("forward"),
     Column(
-        "median error, km",
+        "error, km (median)",
         lambda _d, f: (f.get("geolocation_error_km") or {}).get("median"),
         number,
         lambda _d, f: _within(f, "25"),
@@ -93,12 +93,11 @@ COLUMNS = (
     Column(
         "gradient steps", lambda d, _f: compute(d), count, lambda d, _f: f"batch {d.run.config.batch_size}"
     ),
-    Column("samples", lambda _d, f: f.get("samples"), count),
     Column(
         "samples/s",
         lambda _d, f: f.get("samples_per_second"),
         count,
-        lambda _d, f: f"{number(f['seconds'])} s" if "seconds" in f else "",
+        lambda _d, f: f"{count(f['samples'])} in {count(f['seconds'])} s" if "seconds" in f else "",
     ),
     Column("memory, MB", lambda _d, f: f.get("peak_rss_mb"), count),
     Column("seed", lambda d, _f: d.run.config.seed, lambda v: str(v)),
@@ -107,7 +106,7 @@ COLUMNS = (
 
 def _within(figures: dict[str, Any], km: str) -> str:
     share = (figures.get("geolocation_error_km") or {}).get("share_under", {}).get(km)
-    return "" if share is None else f"{percent(share)} under {km} km"
+    return "" if share is None else f"{percent(share)} < {km} km"
 
 
 def headline_html(found: Sequence[RunDigest]) -> str:
@@ -129,8 +128,9 @@ def headline_html(found: Sequence[RunDigest]) -> str:
     )
     cards = _cards(found[0], figures[0]) if len(found) == 1 else ""
     return (
-        f'{cards}<div class="scroll head" tabindex="0" role="region" aria-label="Headline figures"><table><caption>'
-        f"{escape(_caption(len(found)))}</caption><thead><tr><th scope=col>run</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'{cards}<div class="scroll head" tabindex="0" role="region" aria-label="Headline figures"><table>'
+        f"<thead><tr><th scope=col>run</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f'<p class="note">{escape(_caption(len(found)))}</p>'
     )
 
 

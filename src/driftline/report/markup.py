@@ -86,9 +86,9 @@ def _zoom(figure: Figure) -> str:
 
 def run_toggle(name: str, index: int) -> str:
     """A checkbox that shows or hides a run, with its colour and dash."""
-    color = PALETTE[index % len(PALETTE)]
+    color = f"var(--run-{index % len(PALETTE)})"
     dash = " ".join(str(d) for d in DASHES[(index + index // len(PALETTE)) % len(DASHES)])
-    line = f'<line x1="0" y1="6" x2="26" y2="6" stroke="{color}" stroke-width="3" stroke-dasharray="{dash}"/>'
+    line = f'<line x1="0" y1="6" x2="26" y2="6" style="stroke:{color}" stroke-width="3" stroke-dasharray="{dash}"/>'
     return (
         f'<label class="run"><input type="checkbox" data-run="{escape(name)}" checked autocomplete="off">'
         f'<svg width="26" height="12" aria-hidden="true">{line}</svg><span title="{escape(name)}">{escape(name)}</span></label>'

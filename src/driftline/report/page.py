@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import vl_convert
 
+from driftline.charts.theme import NIGHT, PALETTE
 from driftline.report.catalogue import build_figures
 from driftline.report.compare import check_comparable
 from driftline.report.digest import RunDigest, digests
@@ -57,15 +58,11 @@ def write_report(runs: Sequence[Path], out: Path) -> list[str]:
     return warnings
 
 
-def render(
-    found: Sequence[RunDigest], warnings: Sequence[str] = (), *, live: bool = False, every_ms: int = 2000
-) -> str:
+def render(found: Sequence[RunDigest], warnings: Sequence[str] = ()) -> str:
     """The whole page as text."""
     figures = build_figures(found, interactive=True)
-    data = page_data(figures, finished=all(d.run.is_finished for d in found), live=live, every_ms=every_ms)
-    return _document(
-        _title(found), _toolbar(found, figures, live), content_html(found, figures, warnings), data
-    )
+    data = page_data(figures, finished=all(d.run.is_finished for d in found))
+    return document(_title(found), [d.name for d in found], content_html(found, figures, warnings), data)
 
 
 def content_html(found: Sequence[RunDigest], figures: Sequence[Figure], warnings: Sequence[str] = ()) -> str:
@@ -142,25 +139,26 @@ def _again(found: Sequence[RunDigest]) -> str:
     return f'<section id="again"><h2>How to run it again</h2><p class="lede">{note}</p>{"".join(parts)}</section>'
 
 
-def _toolbar(found: Sequence[RunDigest], figures: Sequence[Figure], live: bool) -> str:
-    toggles = "".join(run_toggle(d.name, i) for i, d in enumerate(found))
-    legend = "Runs" if len(found) > 1 else "Run"
-    present = {key for key, (_, keys) in GROUPS.items() if any(f.key in keys for f in figures)} | {
+def _toolbar(names: Sequence[str], data: Json) -> str:
+    toggles = "".join(run_toggle(name, i) for i, name in enumerate(names))
+    legend = "Runs" if len(names) > 1 else "Run"
+    present = {key for key, (_, keys) in GROUPS.items() if any(k in data["figures"] for k in keys)} | {
         "summary",
         "again",
     }
     links = "".join(
         f'<a href="#{key}">{escape(text)}</a>' for key, text in NAVIGATION.items() if key in present
     )
-    state = '<span class="badge" id="live" role="status">live</span>' if live else ""
+    state = '<span class="badge" id="live" role="status">live</span>' if data["live"] else ""
     return (
         f'<div class="bar"><div class="wrap"><fieldset class="runs"><legend>{legend}</legend>{toggles}</fieldset>{state}'
         f'<nav aria-label="Sections">{links}<button type="button" id="theme" aria-label="Light or dark">\u25d0</button></nav></div></div>'
     )
 
 
-def _document(title: str, toolbar: str, content: str, data: Json) -> str:
-    libraries, script, style = _libraries(), _asset("page.js"), _asset("page.css")
+def document(title: str, names: Sequence[str], content: str, data: Json) -> str:
+    """A whole HTML document: toolbar for the runs, the content, the data and the scripts."""
+    libraries, script, style = _libraries(), _asset("page.js"), _run_colors() + _asset("page.css")
     # Only these two scripts may run, and neither may make new ones from text.
     reach = "'self'" if data["live"] else "'none'"
     policy = (
@@ -171,11 +169,21 @@ def _document(title: str, toolbar: str, content: str, data: Json) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="generator" content="driftline {VERSION}">'
         f'<title>{escape(title)} · driftline</title><link rel="icon" href="data:,"><style>{style}</style></head><body>'
-        f'<a class="skip" href="#content">Skip to the figures</a>{toolbar}<main class="wrap" id="content" tabindex="-1">{content}</main>'
+        f'<a class="skip" href="#content">Skip to the figures</a>{_toolbar(names, data)}<main class="wrap" id="content" tabindex="-1">{content}</main>'
         f'<footer class="wrap">Made by driftline {VERSION}. This page is one file: it loads nothing and sends nothing.</footer>'
         f'<div id="tip" role="tooltip" hidden></div><script type="application/json" id="data">{safe_json(data)}</script>'
         f"<script>{libraries}</script><script>{script}</script></body></html>"
     )
+
+
+def _run_colors() -> str:
+    """Colours of the runs as CSS variables, by day and by night."""
+    day, night = (
+        "".join(f"--run-{i}:{color};" for i, color in enumerate(colors))
+        for colors in (PALETTE, NIGHT.values())
+    )
+    asked = f':root:not([data-theme="light"]){{{night}}}'
+    return f':root{{{day}}}@media(prefers-color-scheme:dark){{{asked}}}:root[data-theme="dark"]{{{night}}}'
 
 
 def _asset(name: str) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from driftline.charts import config
-from driftline.report.figure import Chart, Figure
+from driftline.charts.theme import NIGHT, Chart
+from driftline.report.figure import Figure
 
 Json = dict[str, Any]
 
@@ -24,6 +25,7 @@ def page_data(figures: Sequence[Figure], *, finished: bool, live: bool = False, 
         "figures": drawn,
         "pool": pool,
         "themes": {"light": config("light"), "dark": config("dark")},
+        "night": NIGHT,
         "live": live,
         "finished": finished,
         "every_ms": every_ms,

@@ -78,6 +78,13 @@ class RunFiles:
         elif (self.path / "predictions.bin").exists():
             yield from _record_blocks(self.path / "predictions.bin", start)
 
+    def num_predictions(self) -> int:
+        """Whole rows in the prediction log."""
+        finished, growing = self.path / "predictions.parquet", self.path / "predictions.bin"
+        if finished.exists():
+            return int(_footer(finished).metadata.num_rows)
+        return growing.stat().st_size // PREDICTION.itemsize if growing.exists() else 0
+
     def curves(self) -> pl.DataFrame:
         """One row a step."""
         finished = self.path / "curves.parquet"
@@ -144,7 +151,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 def _check_finished(run: RunFiles) -> None:
     """A finished run has its log and its curves; a supervised one has no log but its validation predictions."""
-    needed = {"curves": CURVE_COLUMNS}
+    needed: dict[str, tuple[str, ...]] = {"curves": CURVE_COLUMNS}
     needed |= {"transfer": TRANSFER_COLUMNS} if run.is_supervised else {"predictions": LOG_COLUMNS}
     for stem, columns in needed.items():
         path = run.path / f"{stem}.parquet"
@@ -156,12 +163,9 @@ def _check_finished(run: RunFiles) -> None:
 
 
 def _has_steps(run: RunFiles) -> bool:
-    log, records = run.path / "predictions.parquet", run.path / "predictions.bin"
     if run.is_supervised:
         return run.is_finished or len(run.curves()) > 0
-    if log.exists():
-        return bool(_footer(log).metadata.num_rows)
-    return records.exists() and records.stat().st_size >= PREDICTION.itemsize
+    return run.num_predictions() > 0
 
 
 def _footer(path: Path) -> pq.ParquetFile:

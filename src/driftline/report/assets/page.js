@@ -53,10 +53,13 @@
     if (!element || !report.figures[key]) return;
     const form = formNow(key);
     const { spec, data } = report.figures[key].forms[form];
-    const own = structuredClone(spec);
+    const dark = !print && isDark();
+    const swap = (_, value) => (dark && typeof value === "string" ? report.night[value] ?? value : value);
+    const own = JSON.parse(JSON.stringify(spec), swap);
     own.datasets = Object.fromEntries(Object.entries(data).map(([local, name]) => [local, shownRows(key, name)]));
-    own.config = report.themes[!print && isDark() ? "dark" : "light"];
     own.width = Math.max(200, element.clientWidth);
+    own.config = structuredClone(report.themes[dark ? "dark" : "light"]);
+    own.config.legend.columns = Math.max(2, Math.floor(own.width / 165));
     own.autosize = { type: "fit-x", contains: "padding" };
     if (own.height === "aspect") own.height = Math.round(own.width / 2.06);
     else if (isListed(own)) own.height = ROW_PX * new Set(own.datasets.d0.map((row) => row[yOf(own).field])).size;
