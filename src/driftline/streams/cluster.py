@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from driftline.streams.shard_task import ShardTask
 from driftline.streams.workers import MAX_DEATHS, Advance, outcome
 from driftline.types import DriftlineError
 
-ResultT = TypeVar("ResultT")
-
 
 def run_on_ray(
-    function: Callable[[ShardTask, Advance], ResultT],
+    function: Callable[[ShardTask, Advance], tuple[int, int]],
     tasks: Sequence[ShardTask],
     *,
     address: str | None,
     on_advance: Advance,
-) -> Iterator[ResultT]:
+) -> Iterator[tuple[int, int]]:
     """Results of function(task, advance) for all tasks; a task whose worker or node dies is given to another."""
     try:
         import ray
@@ -46,15 +44,16 @@ def run_on_ray(
             running[remote.remote(function, task)] = task
         for reference in ray.wait(list(running), num_returns=1)[0]:
             task = running.pop(reference)
-            yield _unpacked(ray, reference, task)
-            on_advance(task.num_rows)
+            num_rows, num_kept = _unpacked(ray, reference, task)
+            on_advance(num_rows, num_rows - num_kept)
+            yield num_rows, num_kept
 
 
-def _quietly(function: Callable[[ShardTask, Advance], ResultT], task: ShardTask) -> tuple[str, Any]:
-    return outcome(function, task, lambda count: None)
+def _quietly(function: Callable[[ShardTask, Advance], tuple[int, int]], task: ShardTask) -> tuple[str, Any]:
+    return outcome(function, task, lambda num_rows, num_failed: None)
 
 
-def _unpacked(ray: Any, reference: Any, task: ShardTask) -> Any:
+def _unpacked(ray: Any, reference: Any, task: ShardTask) -> tuple[int, int]:
     try:
         kind, value = ray.get(reference)
     except ray.exceptions.RayError as error:
@@ -66,4 +65,5 @@ def _unpacked(ray: Any, reference: Any, task: ShardTask) -> Any:
         raise DriftlineError(value)
     if kind == "failed":
         raise RuntimeError(f"{task.name} failed on Ray:\n{value}")
-    return value
+    num_rows, num_kept = value
+    return num_rows, num_kept

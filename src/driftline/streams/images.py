@@ -51,6 +51,8 @@ class IngestProgress:
     num_rows: int
     rows_done: int
     rows_done_before: int
+    failed: int
+    """Rows of this call without a usable image."""
     seconds: float
 
     @property
@@ -109,19 +111,11 @@ def ingest(
             remove_unfinished(out)
             remove_unfinished(work)
             _same_plan(out, rows, source, image_size=image_size, kind=kind, rows_per_shard=rows_per_shard)
+            starts = range(0, num_rows, rows_per_shard)
             tasks = [
-                ShardTask(
-                    rows,
-                    out,
-                    k,
-                    start,
-                    min(start + rows_per_shard, num_rows),
-                    source,
-                    image_size,
-                    kind,
-                    retry,
-                )
-                for k, start in enumerate(range(0, num_rows, rows_per_shard))
+                ShardTask(rows, out, k, start, stop, source, image_size, kind, retry)
+                for k, start in enumerate(starts)
+                for stop in [min(start + rows_per_shard, num_rows)]
             ]
             _run([t for t in tasks if not t.is_done()], num_rows, workers, engine, address, progress)
             remove_unfinished(out)
@@ -138,15 +132,17 @@ def _run(
     progress: Callable[[IngestProgress], None] | None,
 ) -> None:
     before = done = num_rows - sum(task.num_rows for task in tasks)
+    failed = 0
     started = time.monotonic()
 
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
+    def advance(num_more: int, num_failed: int) -> None:
+        nonlocal done, failed
+        done += num_more
+        failed += num_failed
         if progress:
-            progress(IngestProgress(num_rows, done, before, time.monotonic() - started))
+            progress(IngestProgress(num_rows, done, before, failed, time.monotonic() - started))
 
-    advance(0)
+    advance(0, 0)
     if engine == "ray":
         from driftline.streams.cluster import run_on_ray
 
@@ -194,7 +190,7 @@ def _kind_of(reason: str) -> str:
 
 
 def _nothing_usable(tasks: list[ShardTask], num_seen: int) -> DriftlineError:
-    reasons = _result([task for task in tasks if task.is_done()]).reasons
+    reasons = _result([task for task in tasks if task.failed_file.exists()]).reasons
     common = max(reasons, key=lambda reason: reasons[reason], default="none")
     return DriftlineError(
         f"none of the first {num_seen} images could be used (mostly: {common}); "
@@ -222,9 +218,9 @@ def _same_plan(out: Path, rows: Path, source: ImageSource, **settings: Any) -> N
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         differing = [key for key in plan if before.get(key) != plan[key]]
-        if not differing:
-            return
         if any(len(RowReader(kept)) for kept in path.parent.glob("rows-*.parquet")):
+            if not differing:
+                return
             key = differing[0]
             raise DriftlineError(
                 f"{out} holds an unfinished build with {key} = {before.get(key)!r}, not {plan[key]!r}; "

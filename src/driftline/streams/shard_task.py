@@ -97,6 +97,7 @@ def make_shard(task: ShardTask, advance: Advance) -> tuple[int, int]:
         names = ["" if name is None else str(name) for name in table.column("image").to_pylist()]
         kept: list[int] = []
         failed: list[tuple[int, Missing]] = []
+        reported = 0
         with ShardWriter(task.out, task.number) as writer:
             for i, payload in enumerate(_payloads(task, names)):
                 if isinstance(payload, Missing):
@@ -105,7 +106,8 @@ def make_shard(task: ShardTask, advance: Advance) -> tuple[int, int]:
                     writer.append(payload)
                     kept.append(i)
                 if (i + 1) % ADVANCE_EVERY == 0 or i + 1 == len(names):
-                    advance(i % ADVANCE_EVERY + 1)
+                    advance(i % ADVANCE_EVERY + 1, len(failed) - reported)
+                    reported = len(failed)
             _write_tables(task, table, kept, failed)
             writer.commit()
     return len(names), len(kept)

@@ -37,7 +37,7 @@ class StoredStream:
 
     def __init__(self, path: Path | str) -> None:
         root = open_root(path)
-        self.manifest = _read_manifest(root)
+        self.manifest = read_manifest(root)
         self.path = root.location
         self.name = self.manifest.name
         self.fingerprint = self.manifest.fingerprint()
@@ -71,7 +71,8 @@ def open_root(path: Path | str) -> Root:
     return LocalRoot(Path(path))
 
 
-def _read_manifest(root: Root) -> Manifest:
+def read_manifest(root: Root) -> Manifest:
+    """What a stream says of itself, without opening its files."""
     source = f"{root.location}/stream.json"
     try:
         text = root.open("stream.json")

@@ -24,8 +24,8 @@ POLL_SECONDS = 0.5
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
-Advance = Callable[[int], None]
-"""A task calls it with the number of rows it has dealt with since the last call."""
+Advance = Callable[[int, int], None]
+"""A task calls it with the numbers of rows it has dealt with, and of failures among them, since the last call."""
 
 
 def default_workers() -> int:
@@ -70,7 +70,8 @@ class _Worker(Generic[TaskT]):
     task: TaskT
     deaths: int
     """Workers that have died of the task."""
-    advanced: int = 0
+    num_rows: int = 0
+    num_failed: int = 0
 
 
 class _Pool(Generic[TaskT, ResultT]):
@@ -115,8 +116,9 @@ class _Pool(Generic[TaskT, ResultT]):
             self._died(worker)
             return
         if kind == "advance":
-            worker.advanced += value
-            self._on_advance(value)
+            worker.num_rows += value[0]
+            worker.num_failed += value[1]
+            self._on_advance(*value)
         elif kind == "refused":
             raise DriftlineError(value)
         elif kind == "failed":
@@ -129,7 +131,7 @@ class _Pool(Generic[TaskT, ResultT]):
         """Give a worker that is done the next task, or let it go."""
         if self._waiting:
             worker.task, worker.deaths = self._waiting.popleft()
-            worker.advanced = 0
+            worker.num_rows = worker.num_failed = 0
             worker.pipe.send((self._function, worker.task))
         else:
             del self._workers[worker.pipe]
@@ -139,7 +141,7 @@ class _Pool(Generic[TaskT, ResultT]):
     def _died(self, worker: _Worker[TaskT]) -> None:
         del self._workers[worker.pipe]
         worker.process.join()
-        self._on_advance(-worker.advanced)
+        self._on_advance(-worker.num_rows, -worker.num_failed)
         deaths = worker.deaths + 1
         if deaths >= MAX_DEATHS:
             raise DriftlineError(
@@ -169,11 +171,11 @@ def _serve(pipe: Connection, parent: int) -> None:
     """The life of a worker: tasks in, results out, until the other end closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def advance(count: int) -> None:
+    def advance(num_rows: int, num_failed: int) -> None:
         # An orphan must not go on writing beside the build that was started after its parent died.
         if os.getppid() != parent:
             os._exit(1)
-        pipe.send(("advance", count))
+        pipe.send(("advance", (num_rows, num_failed)))
 
     while True:
         try:
