@@ -4,7 +4,7 @@ Frames of canonical columns as they were read flow in; typed frames of the good 
 Every row read is either kept or counted under exactly one reason, the first of `REASONS` that applies.
 
 Canonical columns (all but the first two may be absent): `id` text; `time` unix seconds, date or text; `user` text or
-number; `lat`, `lon` degrees; `label` text or number; `image` path, address or key; `video` and `broken` true or false.
+number; `lat`, `lon` degrees; `label` text or number; `image` path, address or key; `video`, `broken`, `quoted` true or false.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ CANONICAL = ("id", "user", "time", "lat", "lon", "label", "image")
 
 REASONS: dict[str, str] = {
     "broken_line": "not a row of this table (wrong number of columns)",
+    "quoted_line": "a line inside the quoted text of the row before it",
     "not_utf8": "text that is not UTF-8 in a column that is needed",
     "video": "a video, not a photo",
     "no_id": "no id",
@@ -133,13 +134,13 @@ def clean(raw: pl.DataFrame, rules: Rules, *, part: int = 0, first_row: int = 0)
 
 
 def _complete(raw: pl.DataFrame) -> pl.DataFrame:
-    """The frame with all canonical columns and both flags, text stripped, empty text turned into null."""
+    """The frame with all canonical columns and all flags, text stripped, empty text turned into null."""
     frame = raw.with_columns(plain(raw[name]) for name in CANONICAL if name in raw.columns)
     texts = [name for name in CANONICAL if name in raw.columns and frame[name].dtype == pl.String]
     absent = [pl.lit(None, dtype=pl.String).alias(name) for name in CANONICAL if name not in raw.columns]
     flags = [
         (pl.col(name) if name in raw.columns else pl.lit(False)).fill_null(False).alias(name)
-        for name in ("video", "broken")
+        for name in ("video", "broken", "quoted")
     ]
     frame = frame.with_columns(pl.col(texts).str.strip_chars(), *flags, *absent)
     return frame.with_columns(
@@ -158,7 +159,8 @@ def _numbered(frame: pl.DataFrame, rules: Rules, part: int, first_row: int) -> p
     if not rules.has_user:
         stand_ins.append(pl.col("row").alias("user"))
     if not rules.has_time:
-        stand_ins.append(pl.col("row").alias("time"))
+        # Only to have a value: `OrderedRows` puts the row's place in the final order here.
+        stand_ins.append((pl.col("row") - (part << PART_BITS)).alias("time"))
     return frame.with_columns(stand_ins)
 
 
@@ -187,6 +189,7 @@ def _first_reason(rules: Rules) -> pl.Expr:
     place = rules.needs_place
     checks: dict[str, pl.Expr] = {
         "broken_line": pl.col("broken"),
+        "quoted_line": pl.col("quoted"),
         "not_utf8": pl.col("damaged"),
         "video": pl.col("video"),
         "no_id": pl.col("id").is_null(),

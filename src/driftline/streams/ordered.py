@@ -33,11 +33,19 @@ class OrderedRows:
     num_rows: int
     """Rows of all frames together."""
     given_order: bool = False
+    has_time: bool = True
+    """Without times, a row's time is its place in the order."""
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        seen = np.zeros(len(self.repeated_keys), dtype=bool)
+        seen, num_before = np.zeros(len(self.repeated_keys), dtype=bool), 0
         for frame in map_ahead(self._sorted, self.cuts, threads=1, ahead=1):
-            yield self._each_once(frame, seen)
+            rows = self._each_once(frame, seen)
+            if not self.has_time:
+                rows = rows.with_columns(
+                    pl.int_range(num_before, num_before + rows.height, dtype=pl.Int64).alias("time")
+                )
+            num_before += rows.height
+            yield rows
 
     def _sorted(self, cut: int) -> pl.DataFrame:
         keys = GIVEN_ORDER if self.given_order else TIME_ORDER

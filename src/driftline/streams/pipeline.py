@@ -77,6 +77,7 @@ def build_tables(config: BuildConfig, table: Table, shop: Workshop, progress: Pr
         np.load(shop.folder / "duplicates.npy", allow_pickle=False),
         found["num_distinct"],
         rules.given_order,
+        rules.has_time,
     )
     num_first = preprocessing_count(rows.num_rows, config.preprocess_share(has_labels=rules.needs_label))
     progress("classes", 0, num_first)

@@ -7,8 +7,9 @@ that is marked `broken`, so that it is counted with the others.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -18,6 +19,8 @@ from driftline.streams.readers.columns import ColumnChoice, choose
 from driftline.streams.readers.files import BLOCK_BYTES, TableFile, Utf8Stream
 from driftline.types import DriftlineError
 
+NO_ROWS = ("Empty CSV file", "Could not skip initial 1 rows")
+"""How pyarrow says that nothing follows the header."""
 DELIMITERS = ("\t", ",", ";", "|")
 
 
@@ -57,6 +60,30 @@ def split_header(header: str, delimiter: str) -> list[str]:
     return next(csv.reader([header], delimiter=delimiter), [])
 
 
+class LineCounter(Utf8Stream):
+    """The content of a text file, with the number of its lines that are not empty."""
+
+    num_lines = 0
+    _line_has_text = False
+
+    def _next(self) -> str:
+        text = super()._next()
+        data = np.frombuffer(text.encode(), np.uint8)
+        ends = np.flatnonzero(data == ord("\n"))
+        texts_before = (
+            np.cumsum((data != ord("\n")) & (data != ord("\r")))[ends] if len(ends) else np.empty(0)
+        )
+        has_text = np.diff(texts_before, prepend=0) > 0
+        if len(ends):
+            has_text[0] |= self._line_has_text
+            self.num_lines += int(has_text.sum())
+            data, self._line_has_text = data[ends[-1] + 1 :], False
+        self._line_has_text |= bool(((data != ord("\n")) & (data != ord("\r"))).any())
+        if self._ended and self._line_has_text:
+            self.num_lines += 1
+        return text
+
+
 def _read(
     file: TableFile, delimiter: str, names: list[str], columns: dict[str, str]
 ) -> Iterator[pl.DataFrame]:
@@ -69,34 +96,51 @@ def _read(
     # Columns go by number, because two columns that nobody asked for may share a name.
     numbers = [f"c{k}" for k in range(len(names))]
     wanted = {canonical: numbers[names.index(name)] for canonical, name in columns.items()}
-    with Utf8Stream(file.path) as stream:
+    num_rows = 1
+    with LineCounter(file.path) as stream:
         try:
-            reader = pa_csv.open_csv(
-                pa.PythonFile(stream, mode="r"),
-                pa_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=numbers, skip_rows=1),
-                pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note),
-                pa_csv.ConvertOptions(
-                    include_columns=sorted(set(wanted.values())),
-                    column_types=dict.fromkeys(numbers, pa.string()),
-                    strings_can_be_null=False,
-                    check_utf8=False,
-                ),
-            )
-            for batch in reader:
-                yield _canonical(pl.DataFrame(batch), wanted, broken)
+            for batch in _open_csv(stream, delimiter, numbers, wanted, note):
+                num_rows += batch.num_rows + len(broken)
+                yield _canonical(pl.DataFrame(batch), wanted, len(broken))
                 broken.clear()
         except pa.ArrowInvalid as error:
-            if "Empty CSV file" not in str(error):
+            if not str(error).startswith(NO_ROWS):
                 raise DriftlineError(
                     f"{file.path}: cannot be cut into rows ({str(error).splitlines()[0]}); look for a quote that is never closed"
                 ) from None
-    if broken:
-        yield _canonical(pl.DataFrame(schema=dict.fromkeys(numbers, pl.String)), wanted, broken)
+        inside_quotes = stream.num_lines - num_rows - len(broken)
+    nothing = pl.DataFrame(schema=dict.fromkeys(numbers, pl.String))
+    yield _canonical(nothing, wanted, len(broken), num_inside=max(inside_quotes, 0))
 
 
-def _canonical(frame: pl.DataFrame, wanted: dict[str, str], broken: list[int]) -> pl.DataFrame:
+def _open_csv(
+    stream: Utf8Stream,
+    delimiter: str,
+    numbers: list[str],
+    wanted: dict[str, str],
+    note: Callable[[pa_csv.InvalidRow], str],
+) -> pa_csv.CSVStreamingReader:
+    return pa_csv.open_csv(
+        pa.PythonFile(stream, mode="r"),
+        pa_csv.ReadOptions(block_size=BLOCK_BYTES, column_names=numbers, skip_rows=1),
+        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=note),
+        pa_csv.ConvertOptions(
+            include_columns=sorted(set(wanted.values())),
+            column_types=dict.fromkeys(numbers, pa.string()),
+            strings_can_be_null=False,
+            check_utf8=False,
+        ),
+    )
+
+
+def _canonical(
+    frame: pl.DataFrame, wanted: dict[str, str], num_broken: int, num_inside: int = 0
+) -> pl.DataFrame:
+    """Rows, then one row for each broken line and for each line inside quotes, so that every line is counted."""
     rows = frame.select(pl.col(number).alias(canonical) for canonical, number in wanted.items())
-    rows = rows.with_columns(pl.lit(False).alias("broken"))
-    if not broken:
-        return rows
-    return pl.concat([rows, pl.DataFrame({"broken": [True] * len(broken)})], how="diagonal")
+    flags = {
+        "broken": [True] * num_broken + [False] * num_inside,
+        "quoted": [False] * num_broken + [True] * num_inside,
+    }
+    others = pl.DataFrame(flags, schema=dict.fromkeys(flags, pl.Boolean))
+    return pl.concat([rows, others], how="diagonal")
