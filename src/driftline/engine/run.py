@@ -22,6 +22,7 @@ from driftline.engine.finish import finish_run
 from driftline.engine.logs import Quarantine, RecordLog
 from driftline.engine.loop import Loop, StepRecord
 from driftline.engine.setup import Setup
+from driftline.engine.tensorboard import TensorBoardLog
 from driftline.learners.base import Learner
 from driftline.streams.durable import explaining_full_disk, remove_unfinished, replacing
 from driftline.streams.fetch import FetchRequest, Pipeline
@@ -153,11 +154,18 @@ class Run:
             last_saved, last_step = time.monotonic(), self.loop.step
             every = self.setup.steps(self.config.checkpoint_every, "checkpoint_every")
             keep = kept_steps(self.num_steps, self.config.learner == "supervised")
+            board = (
+                TensorBoardLog(self.out / "tensorboard", last_step)
+                if "tensorboard" in self.config.log
+                else None
+            )
             try:
                 for record in self.loop.records():
                     # Log.
                     self.predictions.append(record.predictions)
                     self.curves.append(record.curve)
+                    if board:
+                        board.add(record.curve)
                     self._set_aside(record)
                     self.seconds = time.monotonic() - started
                     # Keep the weights that transfer is measured with.
@@ -171,6 +179,8 @@ class Run:
                     yield record
             finally:
                 self._pipeline.close()
+                if board:
+                    board.close()
                 self.checkpoints.finish()
 
     def _next_request(self) -> FetchRequest | None:
