@@ -19,7 +19,7 @@ State = dict[str, NDArray[np.int64]]
 
 
 class Buffer(Protocol):
-    """What every replay buffer can do; `tests/replay` holds the checks that each must pass."""
+    """What every replay buffer can do; `replay.checks` holds the checks that each must pass."""
 
     capacity: int
 
@@ -194,15 +194,17 @@ class Ring:
         return np.asarray(self.slots[chosen, entry])
 
     def extend(self, start: int, stop: int, labels: LabelArray | None) -> None:
-        """Each position takes the next slot of its class."""
+        """Each position takes the next slot of its class; a sample whose label is no class (bad data) stays outside."""
         assert start == self.seen
         assert labels is not None
+        has_class = (labels >= 0) & (labels < self.num_classes)
+        positions, labels = np.arange(start, stop)[has_class], labels[has_class]
         new, first = np.unique(labels, return_index=True)
         fresh = new[self.entered[new] == 0]
         order = first[self.entered[new] == 0].argsort()
         self.known = np.concatenate([self.known, fresh[order]])
         slot = (self.entered[labels] + _rank_within_class(labels)) % self.slots.shape[1]
-        self.slots[labels, slot] = np.arange(start, stop)
+        self.slots[labels, slot] = positions
         np.add.at(self.entered, labels, 1)
         self.seen = stop
 
