@@ -240,12 +240,12 @@ def _write_pictures(
     run: Run, split: Split, position: IntArray, label: LabelArray, pred: LabelArray, time_s: IntArray
 ) -> None:
     """A few dozen samples, evenly over the stream, small enough for a page."""
-    rows = (
-        np.unique(np.linspace(0, len(position) - 1, NUM_PICTURES).astype(np.int64)) if len(position) else []
-    )
-    images = split.images(position[rows]) if len(position) else []
+    rows = np.unique(np.linspace(0, len(position), NUM_PICTURES, endpoint=False).astype(np.int64))[
+        : len(position)
+    ]
+    images = split.images(position[rows])
     good = [i for i, image in enumerate(images) if not isinstance(image, BadSampleError)]
-    chosen = np.asarray(rows, np.int64)[good]
+    chosen = rows[good]
     table = pa.table(
         {
             "position": pa.array(position[chosen], pa.int64()),
