@@ -104,8 +104,9 @@ def open_bytes(path: Path) -> BinaryIO:
 class Utf8Stream(io.RawIOBase):
     """A file's decompressed content with everything that is not UTF-8 replaced; read it like a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = path
+        self._block_bytes = block_bytes
         self._file = open_bytes(path)
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._left = memoryview(b"")
@@ -127,7 +128,7 @@ class Utf8Stream(io.RawIOBase):
 
     def _next(self) -> str:
         try:
-            data = self._file.read(BLOCK_BYTES)
+            data = self._file.read(self._block_bytes)
         except _DAMAGED as error:
             raise DriftlineError(
                 f"{self._path} cannot be read to its end ({error}); it is damaged or was cut short, fetch it again"
@@ -143,7 +144,7 @@ class Utf8Stream(io.RawIOBase):
 
 def line_blocks(path: Path, *, block_bytes: int = BLOCK_BYTES) -> Iterator[str]:
     """Whole lines of a text file, many at a time; the last line may lack its end."""
-    with Utf8Stream(path) as stream:
+    with Utf8Stream(path, block_bytes) as stream:
         rest = b""
         while block := stream.read(block_bytes):
             rest += block
