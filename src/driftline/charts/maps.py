@@ -47,7 +47,7 @@ def world_map(
             from_=alt.LookupData(data=alt.InlineData(values=shapes), key="label", fields=["shape"]),
         )
         .mark_geoshape(stroke="#ffffff", strokeWidth=0.4, fillOpacity=0.85)
-        .encode(shape=alt.Shape("shape:G"), color=_color(measure))
+        .encode(shape=alt.Shape("shape:G"), color=_color(measure), description=alt.Description("name:N"))
     )
     if interactive:
         areas = areas.encode(tooltip=_tooltips())

@@ -170,10 +170,16 @@ def document(title: str, names: Sequence[str], content: str, data: Json) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="generator" content="driftline {VERSION}">'
         f'<title>{escape(title)} · driftline</title><link rel="icon" href="data:,"><style>{style}</style></head><body>'
         f'<a class="skip" href="#content">Skip to the figures</a>{_toolbar(names, data)}<main class="wrap" id="content" tabindex="-1">{content}</main>'
-        f'<footer class="wrap">Made by driftline {VERSION}. This page is one file: it loads nothing and sends nothing.</footer>'
+        f'<footer class="wrap">Made by driftline {VERSION}. {_promise(data)}</footer>'
         f'<div id="tip" role="tooltip" hidden></div><script type="application/json" id="data">{safe_json(data)}</script>'
         f"<script>{libraries}</script><script>{script}</script></body></html>"
     )
+
+
+def _promise(data: Json) -> str:
+    if data["live"]:
+        return "This page follows the run through the server that made it, on this machine alone."
+    return "This page is one file: it loads nothing and sends nothing."
 
 
 def _run_colors() -> str:

@@ -34,6 +34,8 @@ class LivePage:
         self._run = load_run(path, allow_empty=True)
         self._fold = open_fold(self._run)
         self._lock = threading.Lock()
+        self._stamp: list[tuple[str, int, int]] = []
+        self._made: tuple[str, dict[str, Any]] = ("", {})
 
     def page(self) -> str:
         """The whole page."""
@@ -47,11 +49,19 @@ class LivePage:
 
     def _now(self) -> tuple[str, dict[str, Any]]:
         with self._lock:
+            stamp = [
+                (p.name, p.stat().st_size, p.stat().st_mtime_ns)
+                for p in sorted(self._path.iterdir())
+                if p.is_file()
+            ]
+            if stamp == self._stamp:
+                return self._made
             self._read()
             found = [RunDigest(self._run, self._run.name, self._fold)]
             figures = build_figures(found, interactive=True)
             data = page_data(figures, finished=self._run.is_finished, live=True, every_ms=self._every_ms)
-            return content_html(found, figures), data
+            self._stamp, self._made = stamp, (content_html(found, figures), data)
+            return self._made
 
     def _read(self) -> None:
         """Take in new rows; start again where the log was cut back (a resumed run) or the run is finished."""
