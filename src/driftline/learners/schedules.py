@@ -50,8 +50,9 @@ class RateSearch:
     factor: float
     every_steps: int
     rates: list[float] = field(init=False)
-    metrics: list[float] = field(init=False)
-    """Mean online accuracy of each member since the last reset."""
+    totals: list[float] = field(init=False)
+    """Sum of each member's accuracies since the last reset. Sums of shares of a batch are exact where running means are
+    rounded, so that members which were equally good tie."""
     num_steps: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -60,20 +61,25 @@ class RateSearch:
     def _centre_at(self, lr: float) -> None:
         middle = self.num_members // 2
         self.rates = [lr * self.factor ** (middle - j) for j in range(self.num_members)]
-        self.metrics = [0.0] * self.num_members
+        self.totals = [0.0] * self.num_members
         self.num_steps = 0
+
+    @property
+    def metrics(self) -> list[float]:
+        """Mean online accuracy of each member since the last reset."""
+        return [total / max(1, self.num_steps) for total in self.totals]
 
     @property
     def best(self) -> int:
         """The member with the best running accuracy since the last reset."""
         middle = self.num_members // 2
-        highest = max(self.metrics)
-        return middle if self.metrics[middle] == highest else self.metrics.index(highest)
+        highest = max(self.totals)
+        return middle if self.totals[middle] == highest else self.totals.index(highest)
 
     def update(self, *, step: int, accuracies: list[float]) -> int | None:
         """Take in the members' accuracies on one step; the member to copy to all others if it is time, else None."""
         self.num_steps += 1
-        self.metrics = [m + (a - m) / self.num_steps for m, a in zip(self.metrics, accuracies, strict=True)]
+        self.totals = [total + a for total, a in zip(self.totals, accuracies, strict=True)]
         if (step + 1) % self.every_steps:
             return None
         best = self.best
@@ -82,12 +88,12 @@ class RateSearch:
 
     def state(self) -> dict[str, list[float] | int]:
         """Everything that `load` needs."""
-        return {"rates": list(self.rates), "metrics": list(self.metrics), "num_steps": self.num_steps}
+        return {"rates": list(self.rates), "totals": list(self.totals), "num_steps": self.num_steps}
 
     def load(self, state: dict[str, list[float] | int]) -> None:
         """Restore."""
-        rates, metrics, num_steps = state["rates"], state["metrics"], state["num_steps"]
+        rates, totals, num_steps = state["rates"], state["totals"], state["num_steps"]
         assert isinstance(rates, list)
-        assert isinstance(metrics, list)
+        assert isinstance(totals, list)
         assert isinstance(num_steps, int)
-        self.rates, self.metrics, self.num_steps = list(rates), list(metrics), num_steps
+        self.rates, self.totals, self.num_steps = list(rates), list(totals), num_steps
