@@ -55,9 +55,12 @@ def force_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+GO_ON = "run the same command again, it goes on where it stopped"
+
+
 @contextmanager
-def explaining_full_disk(folder: Path) -> Iterator[None]:
-    """Turns "no space left" and "read-only" into a message that says what to do.
+def explaining_full_disk(folder: Path, go_on: str = GO_ON) -> Iterator[None]:
+    """Turns "no space left", "read-only" and failing disks into a message that says what to do.
 
     >>> with explaining_full_disk(Path("out")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
@@ -68,15 +71,14 @@ def explaining_full_disk(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise DriftlineError(
-                f"the disk of {folder} is full ({error.strerror}); make room and run the same command again, "
-                "it goes on where it stopped"
-            ) from None
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise DriftlineError(
-                f"cannot write to {folder} ({error.strerror}); choose a folder that you may write to"
-            ) from None
-        raise
+            message = f"the disk of {folder} is full ({error.strerror}); make room and {go_on}"
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            message = f"cannot write to {folder} ({error.strerror}); choose a folder that you may write to"
+        elif error.errno in (errno.EIO, errno.ESTALE, errno.ENODEV):
+            message = f"the disk of {folder} fails ({error.strerror}); check it and {go_on}"
+        else:
+            raise
+        raise DriftlineError(message) from None
 
 
 def remove_unfinished(folder: Path) -> None:

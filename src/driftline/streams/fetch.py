@@ -6,9 +6,11 @@ step, whoever uses it. A sample that cannot be decoded is left out of every batc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -31,6 +33,8 @@ CENTRE_SHARE = 7 / 8
 """Part of the short side that the test view of a large image shows (224 of 256)."""
 HANG_SECONDS = 600.0
 """A fetch that takes longer than this hangs: the storage does not answer."""
+CLOSE_SECONDS = 10.0
+"""So long a closing pipeline waits for the reads under way."""
 
 
 @dataclass(frozen=True)
@@ -175,30 +179,68 @@ class Pipeline:
     `plan` gives the next request, or None when it cannot say yet (a decision is pending) or the stream has ended.
     """
 
-    def __init__(self, fetcher: Fetcher, plan: Callable[[], FetchRequest | None], workers: int) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        plan: Callable[[], FetchRequest | None],
+        workers: int,
+        *,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
         self._fetcher = fetcher
         self._plan = plan
-        self._depth = workers + 2
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="fetch")
+        self._workers = workers
+        self._hang_seconds = hang_seconds
+        self._jobs: SimpleQueue[tuple[FetchRequest, Future[Fetched]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._pending: list[tuple[FetchRequest, Future[Fetched]]] = []
+        self._hangs = False
 
     def next(self) -> Fetched | None:
         """The next step's data, or None at the end."""
         self._top_up()
         if not self._pending:
             return None
-        _, future = self._pending.pop(0)
+        request, future = self._pending.pop(0)
         try:
-            fetched = future.result(timeout=HANG_SECONDS)
+            return future.result(timeout=self._hang_seconds)
         except TimeoutError:
+            self._hangs = True
             raise DriftlineError(
-                f"reading the images of a step took more than {HANG_SECONDS:.0f} s: the stream's storage does not answer"
+                f"step {request.step}: reading the images took more than {self._hang_seconds:g} s, the stream's storage does "
+                "not answer; nothing is lost, resume the run when it does"
             ) from None
-        return fetched
+        except (OSError, MemoryError) as error:
+            raise DriftlineError(
+                f"step {request.step}: the images could not be read ({type(error).__name__}: {error}); nothing is lost, resume "
+                "the run when that is mended"
+            ) from error
 
     def _top_up(self) -> None:
-        while len(self._pending) < self._depth and (request := self._plan()) is not None:
-            self._pending.append((request, self._pool.submit(self._fetcher.fetch, request)))
+        while len(self._pending) < self._workers + 2 and (request := self._plan()) is not None:
+            job = (request, Future[Fetched]())
+            self._pending.append(job)
+            self._jobs.put(job)
+        if self._pending and not self._threads:
+            self._start()
+
+    def _start(self) -> None:
+        # Daemons: a thread that hangs in a read must not keep the process from ending.
+        self._threads = [
+            threading.Thread(target=self._work, name=f"fetch-{i}", daemon=True) for i in range(self._workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            request, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._fetcher.fetch(request))
+            except BaseException as error:  # handed to the thread that waits for it
+                future.set_exception(error)
 
     def pending(self) -> list[FetchRequest]:
         """What has been planned and not yet handed out; a resumed run starts with these."""
@@ -206,4 +248,10 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the threads; what they were doing is of no more use."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for _, future in self._pending:
+            future.cancel()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(0 if self._hangs else CLOSE_SECONDS)
+        self._threads = []
