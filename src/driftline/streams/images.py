@@ -117,9 +117,11 @@ def ingest(
                 for k, start in enumerate(starts)
                 for stop in [min(start + rows_per_shard, num_rows)]
             ]
-            _run([t for t in tasks if not t.is_done()], num_rows, workers, engine, address, progress)
-            remove_unfinished(out)
-            remove_unfinished(work)
+            try:
+                _run([t for t in tasks if not t.is_done()], num_rows, workers, engine, address, progress)
+            finally:
+                remove_unfinished(out)
+                remove_unfinished(work)
     return _result(tasks)
 
 

@@ -17,7 +17,7 @@ from driftline.streams.manifest import ImageFormat, SplitInfo
 from driftline.streams.roots import Root
 from driftline.streams.rows import RowReader
 from driftline.streams.shards import Payload, ShardReader
-from driftline.types import BadSampleError, DriftlineError, ImageArray, IntArray, LabelArray, Samples
+from driftline.types import BadSampleError, DriftlineError, ImageArray, Images, IntArray, LabelArray, Samples
 
 T = TypeVar("T", bound=np.generic)
 
@@ -88,14 +88,28 @@ class StoredSplit:
             )
         return self.shards.read(positions)
 
-    def images(self, positions: IntArray) -> list[ImageArray | BadSampleError]:
+    def images(self, positions: IntArray) -> Images:
         """Decoded images at arbitrary positions; a bad sample (image or label) is returned as its error."""
-        labels = self.labels(positions).tolist()
-        where = positions.tolist()
+        labels = self.labels(positions)
+        payloads = self.payloads(positions)
+        if self._image.kind == "raw" and ((labels >= 0) & (labels < self._num_classes)).all():
+            whole = self._together(payloads)
+            if whole is not None:
+                return whole
         return [
             self._checked(payload, position, label)
-            for payload, position, label in zip(self.payloads(positions), where, labels, strict=True)
+            for payload, position, label in zip(payloads, positions.tolist(), labels.tolist(), strict=True)
         ]
+
+    def _together(self, payloads: list[Payload]) -> ImageArray | None:
+        """Raw images as one array; None when one of them is bad."""
+        size = self._image.size
+        whole = bytearray()
+        for payload in payloads:
+            if isinstance(payload, BadSampleError) or len(payload) != size * size * 3:
+                return None
+            whole += payload
+        return np.frombuffer(whole, np.uint8).reshape(-1, size, size, 3)
 
     def _checked(self, payload: Payload, position: int, label: int) -> ImageArray | BadSampleError:
         if isinstance(payload, BadSampleError):
@@ -106,7 +120,7 @@ class StoredSplit:
         if self._image.kind == "raw":
             if len(payload) != size * size * 3:
                 return BadSampleError(position, f"{len(payload)} bytes are not {size} x {size} x 3 pixels")
-            return np.frombuffer(payload, np.uint8).reshape(size, size, 3)
+            return np.frombuffer(bytearray(payload), np.uint8).reshape(size, size, 3)
         try:
             image = decode(payload, position=position)
         except BadSampleError as error:
