@@ -1,120 +1,102 @@
-"""Checkpoints: the whole state of a run in one file that is either whole or recognised as damaged.
+"""The checkpoints of a run: its whole state in one file, of which the last two are kept, written in the background.
 
-In: nested dicts of tensors, numbers and strings. Out: `checkpoints/state-STEP.pt`, of which the last two are kept. The file is
-a fixed header (magic, version, length and SHA-256 of the rest) and a torch archive that is read with `weights_only=True`.
+In: a state, which must not change any more. Out: `checkpoints/state-STEP.safetensors`; and back, the newest one that is whole.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import struct
-import threading
-import zipfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from driftline.streams.durable import replacing
+from driftline.engine.tensor_file import DamagedFileError, State, load, save
 from driftline.types import DriftlineError
-from driftline.version import FORMAT
 
-MAGIC = b"DRIFTCKP"
-HEADER = struct.Struct("<8sIQ32s")
 KEEP = 2
+ENDING = ".safetensors"
+SET_ASIDE = ".damaged"
 
 
-class DamagedCheckpointError(DriftlineError):
-    """The file is not what was written."""
+def weights_path(out: Path, name: str) -> Path:
+    """Where the weights kept for the transfer figures lie in a run's directory.
 
-
-def save(state: dict[str, Any], path: Path) -> None:
-    """Write a state, all or nothing.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "state.pt"
-    >>> save({"step": 3, "weights": torch.ones(2)}, path)
-    >>> load(path)["step"]
-    3
+    >>> weights_path(Path("run"), "H/3").name
+    'weights-H-3.safetensors'
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    payload = buffer.getbuffer()
-    header = HEADER.pack(MAGIC, FORMAT, len(payload), hashlib.sha256(payload).digest())
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(header)
-        file.write(payload)
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read a state back; raises DamagedCheckpointError if a bit is wrong. Nothing in the file can run code."""
-    with path.open("rb") as file:
-        header = file.read(HEADER.size)
-        if len(header) < HEADER.size:
-            raise DamagedCheckpointError(f"{path} is cut short: {len(header)} bytes")
-        magic, version, length, digest = HEADER.unpack(header)
-        if magic != MAGIC:
-            raise DamagedCheckpointError(f"{path} is not a driftline checkpoint")
-        if version != FORMAT:
-            raise DriftlineError(
-                f"{path} has format {version}, this driftline reads {FORMAT}: use the driftline that wrote it"
-            )
-        if length != path.stat().st_size - HEADER.size:
-            raise DamagedCheckpointError(f"{path} should hold {length} bytes after its header and does not")
-        payload = file.read()
-    if hashlib.sha256(payload).digest() != digest:
-        raise DamagedCheckpointError(f"{path}: the checksum does not match, the file is damaged")
-    try:
-        state: dict[str, Any] = torch.load(io.BytesIO(payload), weights_only=True, map_location="cpu")
-    except (RuntimeError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedCheckpointError(f"{path} cannot be read: {error}") from None
-    return state
+    return out / "checkpoints" / f"weights-{name.replace('/', '-')}{ENDING}"
 
 
 class Checkpoints:
-    """The states of one run. Writing happens in a thread of its own; `finish` waits for it."""
+    """The states of one run. Writing happens in a thread of its own; `finish` waits for it.
+
+    >>> import tempfile
+    >>> checkpoints = Checkpoints(Path(tempfile.mkdtemp()))
+    >>> checkpoints.write(7, {"step": 7}, before=lambda: None)
+    >>> checkpoints.finish()
+    >>> checkpoints.newest(fits=lambda state: None, warn=print)
+    {'step': 7}
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
 
     def paths(self) -> list[Path]:
         """The states on disk, newest first."""
-        found = self.folder.glob("state-*.pt")
+        found = self.folder.glob(f"state-*{ENDING}")
         return sorted(found, key=lambda path: path.name, reverse=True)
 
-    def write(self, step: int, state: dict[str, Any], before: Callable[[], None]) -> None:
-        """Write in the background, after `before` (which forces the logs to the disk); `state` must not change any more."""
-        self.finish()
-        self._thread = threading.Thread(target=self._write, args=(step, state, before), name="checkpoint")
-        self._thread.start()
+    def has(self, step: int) -> bool:
+        """Whether the state after so many steps is on disk."""
+        return self._path(step).exists()
 
-    def _write(self, step: int, state: dict[str, Any], before: Callable[[], None]) -> None:
-        try:
-            before()
-            save(state, self.folder / f"state-{step:012d}.pt")
-            for old in self.paths()[KEEP:]:
-                old.unlink()
-        except OSError as error:  # handed to the thread that waits
-            self._error = error
+    def _path(self, step: int) -> Path:
+        return self.folder / f"state-{step:012d}{ENDING}"
+
+    def write(self, step: int, state: State, before: Callable[[], None]) -> None:
+        """Write in the background, after `before` (which forces the logs to the disk); waits for the write before."""
+        self.finish()
+        self._writing = self._pool.submit(self._write, step, state, before)
+
+    def _write(self, step: int, state: State, before: Callable[[], None]) -> None:
+        before()
+        save(state, self._path(step))
+        for old in self.paths()[KEEP:]:
+            old.unlink()
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if anything; does not wait."""
+        if self._writing is not None and self._writing.done():
+            self.finish()
 
     def finish(self) -> None:
         """Wait until the state is on the disk; an error while writing surfaces here."""
-        if self._thread:
-            self._thread.join()
-            self._thread = None
-        if self._error:
-            error, self._error = self._error, None
-            raise error
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
-    def newest(self, warn: Callable[[str], None]) -> dict[str, Any] | None:
-        """The newest state that is whole; `warn` is told of each one that is not."""
+    def newest(self, fits: Callable[[State], None], warn: Callable[[str], None]) -> State | None:
+        """The newest state that is whole and fits; None when there is none yet.
+
+        `fits` raises DamagedFileError when the rest of the run's files do not belong to a state. Each state that is
+        passed over is told to `warn` and renamed, so that it neither counts as one of the two kept ones nor returns.
+        """
+        rejected: list[tuple[Path, DamagedFileError]] = []
         for path in self.paths():
             try:
-                return load(path)
-            except DamagedCheckpointError as error:
-                warn(f"{error}; going back to the checkpoint before it")
+                state = load(path)
+                fits(state)
+            except DamagedFileError as error:
+                rejected.append((path, error))
+                continue
+            for damaged, why in rejected:
+                warn(f"{why}; going back to the checkpoint before it")
+                damaged.rename(damaged.with_suffix(SET_ASIDE))
+            return state
+        if rejected:
+            raise DriftlineError(
+                f"no checkpoint in {self.folder} can be used ({'; '.join(str(why) for _, why in rejected)}); restore one from a "
+                f"copy, or remove {self.folder}/state-* to start from the beginning"
+            )
         return None

@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from driftline.engine import checkpoint
+from driftline.engine import tensor_file
+from driftline.engine.checkpoint import weights_path
 from driftline.engine.logs import write_parquet, write_table
 from driftline.geo import s2
 from driftline.geo.distance import great_circle_km
@@ -40,7 +41,6 @@ EVALUATION_BATCH = 256
 CHUNK = 1 << 18
 NUM_PICTURES = 48
 PICTURE_SIZE = 96
-CHECKPOINTS = ("H/3", "2H/3", "H")
 
 
 def finish_run(run: Run) -> dict[str, Any]:
@@ -61,8 +61,6 @@ def finish_run(run: Run) -> dict[str, Any]:
     figures |= _conditions(run)
     with replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(figures, indent=2) + "\n")
-    for log in (run.predictions, run.curves, run.quarantine):
-        log.path.unlink()
     return figures
 
 
@@ -70,8 +68,8 @@ def finish_run(run: Run) -> dict[str, Any]:
 
 
 def _kept_weights(run: Run) -> dict[str, dict[str, Any]]:
-    paths = {name: run.out / "checkpoints" / f"weights-{name.replace('/', '-')}.pt" for name in CHECKPOINTS}
-    return {name: checkpoint.load(path) for name, path in paths.items() if path.exists()}
+    """The weights kept on the way, in order of time; one that is missing or damaged stops here."""
+    return {name: tensor_file.load(weights_path(run.out, name)) for name in run.kept.values()}
 
 
 TRANSFER = pa.schema(

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from driftline import draws
 from driftline.engine.plan import Plan
 from driftline.learners.base import Learner, LearnResult, TrainBatch
 from driftline.metrics.albums import is_test_point, scored_mask
@@ -51,6 +52,7 @@ class Loop:
     learner: Learner
     adaptive: AdaptiveSize | None
     learns: bool
+    seed: int
     batch_size: int
     test_every: int
     step: int = 0
@@ -98,6 +100,8 @@ class Loop:
         if not self.learns or not fetched.num_stream:
             return LearnResult(math.nan, math.nan, None)
         batch = TrainBatch(fetched.train, fetched.labels, fetched.num_stream)
+        # What a model draws while it learns (dropout) depends on the step alone, so a resumed run draws the same.
+        torch.manual_seed(int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1)
         result = self.learner.learn(batch, fetched.request.step)
         if not math.isfinite(result.loss):
             raise DriftlineError(

@@ -6,7 +6,6 @@ any instant, `Run.resume` goes on from the last checkpoint and ends with the sam
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,18 +16,20 @@ import numpy as np
 import torch
 
 from driftline.config import RunConfig, read_config
-from driftline.engine import checkpoint
+from driftline.engine import tensor_file
+from driftline.engine.checkpoint import Checkpoints, weights_path
+from driftline.engine.directory import claim, remove_logs
 from driftline.engine.finish import finish_run
-from driftline.engine.logs import Quarantine, RecordLog
+from driftline.engine.logs import START, Quarantine, RecordLog
 from driftline.engine.loop import Loop, StepRecord
 from driftline.engine.setup import Setup
+from driftline.engine.tensor_file import DamagedFileError
 from driftline.engine.tensorboard import TensorBoardLog
 from driftline.learners.base import Learner
-from driftline.streams.durable import explaining_full_disk, remove_unfinished, replacing
+from driftline.streams.durable import explaining_full_disk
 from driftline.streams.fetch import FetchRequest, Pipeline
 from driftline.streams.open import open_stream
 from driftline.types import PREDICTION, DriftlineError, Stream, curve_dtype
-from driftline.version import FORMAT
 
 BAD_SAMPLES_AT_FIRST = 1000
 """The share of bad samples is judged as if at least this many had been seen."""
@@ -79,11 +80,17 @@ class Run:
         plan = self.setup.plan()
         self.num_steps = plan.num_steps
         self._plan = plan
+        self.kept = kept_steps(plan.num_steps, config.learner == "supervised")
         self._pending: list[FetchRequest] = []
         make = learner or (lambda setup, num_steps: setup.learner(num_steps))
         self.learner = make(self.setup, plan.num_steps)
-        with explaining_full_disk(self.out):
-            self._open_directory(resume)
+        with explaining_full_disk(self.out, self._how_to_go_on):
+            self._lock = claim(self.out, config, resume=resume)
+            self.checkpoints = Checkpoints(self.out / "checkpoints")
+            self.predictions = RecordLog(self.out / "predictions.bin", PREDICTION)
+            self.curves = RecordLog(self.out / "curves.bin", curve_dtype(self.learner.num_members))
+            self.quarantine = Quarantine(self.out / "quarantine.jsonl")
+        self._logs = (self.predictions, self.curves, self.quarantine)
         self._pipeline = Pipeline(
             self.setup.fetcher(self.setup.stream.train), self._next_request, config.workers
         )
@@ -93,6 +100,7 @@ class Run:
             self.learner,
             self.setup.adaptive(),
             learns=config.learner != "none",
+            seed=config.seed,
             batch_size=config.batch_size,
             test_every=config.test_every,
         )
@@ -110,78 +118,57 @@ class Run:
         folder = Path(out)
         if not (folder / "config.toml").exists():
             raise DriftlineError(f"{folder} holds no run: there is no config.toml in it")
-        if (folder / "summary.json").exists():
-            raise DriftlineError(f"{folder} holds a finished run; `driftline report {folder}` shows it")
         config = read_config(folder / "config.toml")
         config = replace(config, workers=workers or config.workers)
         return cls(config, folder, learner=learner, warn=warn, resume=True)
 
-    def _open_directory(self, resume: bool) -> None:
-        """Take possession of the directory: a new one, or that of the run to resume."""
-        config_file = self.out / "config.toml"
-        if not resume and (self.out / "summary.json").exists():
-            raise DriftlineError(f"{self.out} holds a finished run; choose another --out")
-        if not resume and config_file.exists():
-            raise DriftlineError(
-                f"{self.out} holds an unfinished run: `driftline resume {self.out}` goes on with it, or choose another --out"
-            )
-        self.out.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.out / ".lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DriftlineError(
-                f"{self.out} is in use by another run; choose another --out or wait for it"
-            ) from None
-        remove_unfinished(self.out)
-        if not resume:
-            with replacing(config_file) as temporary:
-                temporary.write_text(f"# driftline run, format {FORMAT}\n{self.config.to_toml()}")
-        (self.out / "checkpoints").mkdir(exist_ok=True)
-        remove_unfinished(self.out / "checkpoints")
-        self.checkpoints = checkpoint.Checkpoints(self.out / "checkpoints")
-        self.predictions = RecordLog(self.out / "predictions.bin", PREDICTION)
-        self.curves = RecordLog(self.out / "curves.bin", curve_dtype(self.learner.num_members))
-        self.quarantine = Quarantine(self.out / "quarantine.jsonl")
-
     # -- the loop with everything around it
 
     def records(self) -> Iterator[StepRecord]:
-        """Goes through the stream (from the newest checkpoint on, if there is one), a record a step."""
-        with explaining_full_disk(self.out):
-            self._restore()
-            started = time.monotonic() - self.seconds
-            last_saved, last_step = time.monotonic(), self.loop.step
-            every = self.setup.steps(self.config.checkpoint_every, "checkpoint_every")
-            keep = kept_steps(self.num_steps, self.config.learner == "supervised")
-            board = (
-                TensorBoardLog(self.out / "tensorboard", last_step)
-                if "tensorboard" in self.config.log
-                else None
-            )
-            try:
-                for record in self.loop.records():
-                    # Log.
-                    self.predictions.append(record.predictions)
-                    self.curves.append(record.curve)
-                    if board:
-                        board.add(record.curve)
-                    self._set_aside(record)
-                    self.seconds = time.monotonic() - started
-                    # Keep the weights that transfer is measured with.
-                    if self.loop.step in keep:
-                        self._keep_weights(keep[self.loop.step], record)
-                    # Save, by count and by time.
-                    due = self.loop.step - last_step >= every
-                    if due or time.monotonic() - last_saved >= self.config.checkpoint_seconds:
-                        self.save()
-                        last_saved, last_step = time.monotonic(), self.loop.step
-                    yield record
-            finally:
-                self._pipeline.close()
+        """Goes through the stream (from the newest checkpoint on, if there is one), a record a step.
+
+        Between two records the run can be left and saved; after an error it is closed, and `Run.resume` opens it again.
+        """
+        try:
+            with explaining_full_disk(self.out, self._how_to_go_on):
+                self._restore()
+                yield from self._steps()
+        except GeneratorExit:  # left between two steps
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _steps(self) -> Iterator[StepRecord]:
+        started = time.monotonic() - self.seconds
+        last_saved, last_step = time.monotonic(), self.loop.step
+        every = self.setup.steps(self.config.checkpoint_every, "checkpoint_every")
+        wants_board = "tensorboard" in self.config.log
+        board = TensorBoardLog(self.out / "tensorboard", last_step) if wants_board else None
+        try:
+            for record in self.loop.records():
+                # Log.
+                self.predictions.append(record.predictions)
+                self.curves.append(record.curve)
                 if board:
-                    board.close()
-                self.checkpoints.finish()
+                    board.add(record.curve)
+                self._set_aside(record)
+                self.seconds = time.monotonic() - started
+                # Keep the weights that transfer is measured with.
+                if self.loop.step in self.kept:
+                    self._keep_weights(self.kept[self.loop.step], record)
+                # Save, by count and by time.
+                self.checkpoints.check()
+                due = self.loop.step - last_step >= every
+                if due or time.monotonic() - last_saved >= self.config.checkpoint_seconds:
+                    self.save()
+                    last_saved, last_step = time.monotonic(), self.loop.step
+                yield record
+        finally:
+            self._pipeline.close()
+            if board:
+                board.close()
+            self.checkpoints.finish()
 
     def _next_request(self) -> FetchRequest | None:
         return self._pending.pop(0) if self._pending else self._plan.next()
@@ -190,12 +177,11 @@ class Run:
         self.quarantine.append(record.step, record.bad)
         self.num_bad += len(record.bad)
         seen = max(BAD_SAMPLES_AT_FIRST, self.loop.step * self.config.batch_size)
-        if self.num_bad > self.config.max_bad_share * seen:
-            reason = record.bad[-1].reason if record.bad else "see quarantine.jsonl"
+        if record.bad and self.num_bad > self.config.max_bad_share * seen:
             raise DriftlineError(
                 f"step {record.step}: {self.num_bad} samples could not be used, more than {self.config.max_bad_share:.1%} of "
-                f"those seen (the last: {reason}); check the stream with `driftline inspect {self.config.stream} --verify`, "
-                "or allow more with --max-bad-share"
+                f"those seen (the last: {record.bad[-1]}); check the stream with `driftline inspect {self.config.stream} "
+                f"--verify`, or raise max_bad_share in {self.out}/config.toml, and {self._how_to_go_on}"
             )
 
     def _keep_weights(self, name: str, record: StepRecord) -> None:
@@ -207,7 +193,7 @@ class Run:
             "position": int(curve["position"]),
             "time": int(curve["time"]),
         }
-        checkpoint.save(state, self.out / "checkpoints" / f"weights-{name.replace('/', '-')}.pt")
+        tensor_file.save(state, weights_path(self.out, name))
 
     # -- checkpoints
 
@@ -219,35 +205,39 @@ class Run:
             "loop": self.loop.state(),
             "learner": self.learner.state(),
             "plan": {name: torch.from_numpy(np.array(value)) for name, value in self._plan.state().items()},
-            "pending": [_request_state(request) for request in self._unfinished()],
-            "num_predictions": len(self.predictions),
-            "num_curves": len(self.curves),
-            "quarantine_size": self.quarantine.size(),
+            "pending": [_request_state(request) for request in self._pipeline.pending() + self._pending],
+            "logs": {log.path.name: log.mark() for log in self._logs},
             "num_bad": self.num_bad,
             "seconds": self.seconds,
             "resumed": self.resumed,
+            "conditions": _conditions(),
         }
         self.checkpoints.write(self.loop.step, state, before=self._sync_logs)
         if wait:
             self.checkpoints.finish()
 
-    def _unfinished(self) -> list[FetchRequest]:
-        return self._pipeline.pending() + self._pending
-
     def _sync_logs(self) -> None:
-        for log in (self.predictions, self.curves, self.quarantine):
+        for log in self._logs:
             log.sync()
 
     def _restore(self) -> None:
         """Set everything back to the newest whole checkpoint, or to the start."""
-        state = self.checkpoints.newest(self.warn)
-        if state is None:
-            state = {"num_predictions": 0, "num_curves": 0, "quarantine_size": 0}
-        else:
+        state = self.checkpoints.newest(self._check_fit, self.warn)
+        if state is not None:
             self._load(state)
-        self.predictions.cut(state["num_predictions"])
-        self.curves.cut(state["num_curves"])
-        self.quarantine.cut(state["quarantine_size"])
+        for log in self._logs:
+            log.cut(state["logs"][log.path.name] if state else START)
+
+    def _check_fit(self, state: dict[str, Any]) -> None:
+        """That the run's other files are those the checkpoint was made beside."""
+        for log in self._logs:
+            if not log.holds(state["logs"][log.path.name]):
+                raise DamagedFileError(
+                    f"{log.path} is shorter than, or differs from, what it was at step {state['loop']['step']}"
+                )
+        for step, name in self.kept.items():
+            if step <= state["loop"]["step"]:
+                tensor_file.load(weights_path(self.out, name))
 
     def _load(self, state: dict[str, Any]) -> None:
         if state["digest"] != self.config.digest():
@@ -259,6 +249,12 @@ class Run:
             raise DriftlineError(
                 f"{self.out}: the stream {self.config.stream} has changed since the checkpoint was made"
             )
+        for name, now in _conditions().items():
+            if state["conditions"].get(name) != now:
+                self.warn(
+                    f"{name} was {state['conditions'].get(name)} before the interruption and is {now} now: "
+                    "results may differ in the last bits from those of an uninterrupted run"
+                )
         self.loop.load(state["loop"])
         self.learner.load(state["learner"])
         self._plan.load({name: value.numpy() for name, value in state["plan"].items()})
@@ -269,15 +265,18 @@ class Run:
 
     def finish(self) -> dict[str, Any]:
         """Turn the logs into the run's files; the summary. Safe to repeat after a crash."""
-        with explaining_full_disk(self.out):
-            if not self.checkpoints.paths() or self.loop.step not in {
-                int(p.stem[6:]) for p in self.checkpoints.paths()
-            }:
-                self.save(wait=True)
-            for log in (self.predictions, self.curves, self.quarantine):
-                log.close()
-            summary = finish_run(self)
-            self._lock.close()
+        if self.loop.step != self.num_steps:
+            raise DriftlineError(
+                f"{self.out}: {self.loop.step} of {self.num_steps} steps are done; go through all of records() before finish()"
+            )
+        try:
+            with explaining_full_disk(self.out, self._how_to_go_on):
+                if not self.checkpoints.has(self.loop.step):
+                    self.save(wait=True)
+                summary = finish_run(self)
+                remove_logs(self.out)
+        finally:
+            self.close()
         return summary
 
     def execute(self) -> dict[str, Any]:
@@ -285,6 +284,26 @@ class Run:
         for _ in self.records():
             pass
         return self.finish()
+
+    def close(self) -> None:
+        """Let go of the directory and stop all threads; what was saved stays. Safe to repeat."""
+        self._pipeline.close()
+        for log in self._logs:
+            log.close()
+        self._lock.close()
+
+    @property
+    def _how_to_go_on(self) -> str:
+        return f"go on with `driftline resume {self.out}`"
+
+
+def _conditions() -> dict[str, Any]:
+    """What bits depend on besides the settings."""
+    return {
+        "torch": torch.__version__,
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "number of threads": torch.get_num_threads(),
+    }
 
 
 def _request_state(request: FetchRequest) -> dict[str, Any]:
