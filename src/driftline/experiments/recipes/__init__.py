@@ -1,0 +1,1 @@
+"""The recipes: one module a figure of the paper."""
