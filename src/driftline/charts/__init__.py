@@ -4,7 +4,7 @@ from driftline.charts.bars import bars, difference_bars, heat_matrix
 from driftline.charts.lines import error_cdf, lines, over_time
 from driftline.charts.maps import world_map
 from driftline.charts.panels import panels
-from driftline.charts.save import Column, save
+from driftline.charts.save import Column, save, spec_of
 from driftline.charts.theme import PALETTE, Mode, Series, config
 
 __all__ = [
@@ -21,5 +21,6 @@ __all__ = [
     "over_time",
     "panels",
     "save",
+    "spec_of",
     "world_map",
 ]

@@ -19,7 +19,7 @@ def bars(frame: pl.DataFrame, title: str, *, value_format: str = ",", interactiv
     'bar'
     """
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(values=frame.to_dicts()))
+        alt.Chart(frame)
         .mark_bar(color=PALETTE[0])
         .encode(
             y=alt.Y("name:N", sort=None, title=None, axis=alt.Axis(domain=False, ticks=False)),
@@ -48,7 +48,7 @@ def difference_bars(frame: pl.DataFrame, *, interactive: bool = False) -> alt.Ch
     """
     lost, gained = DIVERGING
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(values=frame.to_dicts()))
+        alt.Chart(frame)
         .mark_bar(cornerRadiusEnd=2)
         .encode(
             y=alt.Y(
@@ -87,7 +87,7 @@ def heat_matrix(
     'text'
     """
     highest = max([1e-9, *frame["value"].to_list()])
-    base = alt.Chart(alt.InlineData(values=frame.to_dicts())).encode(
+    base = alt.Chart(frame).encode(
         x=alt.X("column:O", title=columns_title, axis=alt.Axis(labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("row:O", sort=None, title=rows_title, axis=alt.Axis(domain=False, ticks=False)),
     )

@@ -58,7 +58,7 @@ def lines(
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=zero, nice=True)
     axis = alt.Axis(format=_axis_format(value_format), tickCount=6)
     color = alt.Color("run:N", scale=series.color(), title=None, legend=_legend(series, bool(kinds)))
-    base = alt.Chart(alt.InlineData(values=positive.to_dicts())).encode(
+    base = alt.Chart(positive).encode(
         x=x, y=alt.Y("value:Q", title=title, scale=scale, axis=axis), color=color
     )
     drawn = base.mark_line(interpolate="step-after" if step else "linear", clip=True).encode(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import altair as alt
 import polars as pl
+from altair.utils.schemapi import debug_mode
 
 from driftline.charts.lines import PERCENT
 from driftline.charts.theme import SEQUENTIAL, Chart
@@ -34,24 +35,26 @@ def world_map(
     >>> [layer["mark"]["type"] for layer in chart.to_dict()["layer"]]
     ['geoshape', 'geoshape']
     """
-    shapes = [
-        {"label": label, "shape": {"type": "Feature", "geometry": dict(g)}} for label, g in cells.items()
-    ]
-    ground = alt.Chart(alt.InlineData(values=[{"type": "Feature", "geometry": dict(land)}])).mark_geoshape(
-        fill="#9aa5ae", fillOpacity=0.28, stroke=None
-    )
-    areas: alt.Chart = (
-        alt.Chart(alt.InlineData(values=frame.to_dicts()))
-        .transform_lookup(
-            lookup="label",
-            from_=alt.LookupData(data=alt.InlineData(values=shapes), key="label", fields=["shape"]),
+    # Altair would check every coordinate against its schema, which takes seconds.
+    with debug_mode(False):
+        shapes = [
+            {"label": label, "shape": {"type": "Feature", "geometry": dict(g)}} for label, g in cells.items()
+        ]
+        ground = alt.Chart(
+            alt.InlineData(values=[{"type": "Feature", "geometry": dict(land)}])
+        ).mark_geoshape(fill="#9aa5ae", fillOpacity=0.28, stroke=None)
+        areas: alt.Chart = (
+            alt.Chart(frame)
+            .transform_lookup(
+                lookup="label",
+                from_=alt.LookupData(data=alt.InlineData(values=shapes), key="label", fields=["shape"]),
+            )
+            .mark_geoshape(stroke="#ffffff", strokeWidth=0.4, fillOpacity=0.85)
+            .encode(shape=alt.Shape("shape:G"), color=_color(measure), description=alt.Description("name:N"))
         )
-        .mark_geoshape(stroke="#ffffff", strokeWidth=0.4, fillOpacity=0.85)
-        .encode(shape=alt.Shape("shape:G"), color=_color(measure), description=alt.Description("name:N"))
-    )
-    if interactive:
-        areas = areas.encode(tooltip=_tooltips())
-    return alt.layer(ground, areas).project(**_projection(interactive)).add_params(*_params(interactive))
+        if interactive:
+            areas = areas.encode(tooltip=_tooltips())
+        return alt.layer(ground, areas).project(**_projection(interactive)).add_params(*_params(interactive))
 
 
 def _color(measure: Measure) -> alt.Color:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import altair as alt
 import vl_convert
+from altair.utils.schemapi import debug_mode
 
 from driftline.charts.theme import config
 from driftline.types import DriftlineError
@@ -42,13 +43,25 @@ def save(
     return files
 
 
+def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """The chart as a Vega-Lite document, its data (of any length) in `datasets`.
+
+    >>> spec_of(alt.Chart(alt.InlineData(values=[{"x": 1}])).mark_bar())["mark"]["type"]
+    'bar'
+    """
+    # Altair refuses 5,000 rows and more to keep notebooks small, and checks each row against its schema.
+    with alt.data_transformers.enable("default", max_rows=None), debug_mode(False):
+        spec: dict[str, Any] = chart.to_dict(validate=False)
+    return spec
+
+
 def paper_spec(chart: alt.TopLevelMixin, width: Column = "single") -> dict[str, Any]:
     """The chart as a Vega-Lite document that fills the column, axes and legend included.
 
     >>> paper_spec(alt.Chart(alt.InlineData(values=[])).mark_bar(), "single")["width"]
     252
     """
-    spec: dict[str, Any] = chart.to_dict()
+    spec = spec_of(chart)
     spec["config"] = config("paper")
     total = WIDTH_PT[width]
     if "concat" not in spec:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from driftline.charts import config
+from driftline.charts import config, spec_of
 from driftline.charts.theme import NIGHT, Chart
 from driftline.report.figure import Figure
 
@@ -55,7 +55,7 @@ def _figure(figure: Figure, pool: Json) -> Json:
 
 def has_zoom(chart: Chart) -> bool:
     """Whether the chart can be zoomed: lines along x, the map as a whole."""
-    return any(p["name"] in ("zoom", "map_zoom") for p in _params(chart.to_dict(validate=False)))
+    return any(p["name"] in ("zoom", "map_zoom") for p in _params(spec_of(chart)))
 
 
 def _params(spec: Json) -> list[Json]:
@@ -63,7 +63,7 @@ def _params(spec: Json) -> list[Json]:
 
 
 def _form(chart: Chart, pool: Json) -> Json:
-    spec: Json = chart.to_dict(validate=False)
+    spec: Json = spec_of(chart)
     given = spec.pop("datasets", {})
     for unused in ("config", "$schema"):
         spec.pop(unused, None)
