@@ -50,12 +50,13 @@ def build(
 
     Run again after an interruption it goes on with the stages it had finished; run again after success it does nothing.
     """
+    assert not config.dry_run, "dry_run.dry_run says what would be built"
     with explaining_full_disk(config.out):
         if config.images is not None:
             _image_files(config.images)
-        release = _release(config) if table is None else None
+        release = find_config_release(config) if table is None else None
         if table is None:
-            table = release_table(release) if release else _open(config)
+            table = release_table(release) if release else open_config_table(config)
         mark = fingerprint(config, table, source)
         there = finished(config.out, mark)
         if there is not None:
@@ -72,13 +73,15 @@ def build(
         return report
 
 
-def _release(config: BuildConfig) -> Release | None:
+def find_config_release(config: BuildConfig) -> Release | None:
+    """The authors' release, where the config names one."""
     folder = Path(config.table[0])
     is_cloc = config.format == "cloc" or (config.format == "auto" and is_release(folder))
     return find_release(folder) if is_cloc else None
 
 
-def _open(config: BuildConfig) -> Table:
+def open_config_table(config: BuildConfig) -> Table:
+    """The table that the config names."""
     return open_table(
         config.table,
         config.columns(),

@@ -65,6 +65,8 @@ class Part:
     size_bytes: int = 0
     column_names: tuple[str, ...] = ()
     """All columns the part has, for messages."""
+    estimate_rows: Callable[[], int] = lambda: 0
+    """About how many rows there are, where `num_rows` is not known; quick, and rough."""
 
 
 @dataclass(frozen=True)

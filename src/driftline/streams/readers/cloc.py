@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 
 from driftline.geo import s2
 from driftline.streams.metadata import Rules, clean
@@ -143,6 +142,22 @@ def _read_cells(path: Path) -> s2.CellArray:
     return cells
 
 
+def release_size(release: Release) -> tuple[int, int, int]:
+    """Rows of the stream, rows of the validation set, and number of classes; only labels are read."""
+    labels = _series(release.train["labels"]).cast(pl.Int64, strict=False)
+    held_out = 0
+    if isinstance(release.validation, Path):
+        held_out = sum(block.count("\n") for block in line_blocks(release.validation))
+    elif release.validation is not None:
+        held_out = len(_series(release.validation["labels"]))
+    highest = labels.max()
+    return (
+        len(labels),
+        held_out,
+        len(release_classes(release, highest + 1 if isinstance(highest, int) else 0)),
+    )
+
+
 def read_train(release: Release) -> pl.DataFrame:
     """The stream's rows as they are in the files."""
     return _read_four(release.train)
@@ -183,7 +198,9 @@ def _read_four(paths: dict[str, Path]) -> pl.DataFrame:
 
 
 def _series(path: Path) -> pl.Series:
-    """A torch file as a column: a tensor, an array, or a list of numbers or texts."""
+    """A torch file as a column: a tensor, or a list of numbers or texts."""
+    import torch  # takes seconds to import, and no other build needs it
+
     try:
         values: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:

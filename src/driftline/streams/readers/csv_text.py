@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ import pyarrow.csv as pa_csv
 
 from driftline.streams.metadata import Part
 from driftline.streams.readers.columns import ColumnChoice, choose
-from driftline.streams.readers.files import BLOCK_BYTES, TableFile, Utf8Stream
+from driftline.streams.readers.files import BLOCK_BYTES, TableFile, Utf8Stream, estimate_lines
 from driftline.types import DriftlineError
 
 NO_ROWS = ("Empty CSV file", "Could not skip initial 1 rows")
@@ -39,7 +40,8 @@ def open_part(file: TableFile, choice: ColumnChoice, delimiter: str | None) -> t
     def frames() -> Iterator[pl.DataFrame]:
         yield from _read(file, separator, names, columns)
 
-    return Part(file.path.name, file.identity, frames, None, file.size_bytes, tuple(names)), columns
+    guess = partial(estimate_lines, file.path)
+    return Part(file.path.name, file.identity, frames, None, file.size_bytes, tuple(names), guess), columns
 
 
 def sniff_delimiter(header: str) -> str:

@@ -27,7 +27,7 @@ MAX_LINE_BYTES = 1 << 26
 
 Kind = Literal["parquet", "sqlite", "text"]
 
-_OPENERS: dict[bytes, Callable[[Path, str], object]] = {
+_OPENERS: dict[bytes, Callable[[BinaryIO, str], object]] = {
     b"BZh": bz2.open,
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
@@ -91,14 +91,24 @@ def _table_file(path: Path) -> TableFile:
     return TableFile(path, kind, state.st_size, state.st_mtime_ns)
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """The file's content, decompressed while it is read."""
-    with path.open("rb") as file:
-        start = file.read(8)
+def open_bytes(file: BinaryIO) -> BinaryIO:
+    """A file's content, decompressed while it is read."""
+    start = file.read(8)
+    file.seek(0)
     for magic, opener in _OPENERS.items():
         if start.startswith(magic):
-            return cast(BinaryIO, opener(path, "rb"))
-    return path.open("rb")
+            return cast(BinaryIO, opener(file, "rb"))
+    return file
+
+
+def estimate_lines(path: Path) -> int:
+    """About how many lines a text file has, judged by its first megabytes."""
+    num_lines, num_bytes = 0, 0
+    with Utf8Stream(path, 1 << 20) as stream:
+        while num_bytes < 4 << 20 and (block := stream.read(1 << 20)):
+            num_lines, num_bytes = num_lines + block.count(b"\n"), num_bytes + len(block)
+        share_read = stream.num_bytes_taken / max(path.stat().st_size, 1)
+    return round(num_lines / max(share_read, 1e-9))
 
 
 class Utf8Stream(io.RawIOBase):
@@ -107,10 +117,16 @@ class Utf8Stream(io.RawIOBase):
     def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = path
         self._block_bytes = block_bytes
-        self._file = open_bytes(path)
+        self._raw = path.open("rb")
+        self._file = open_bytes(self._raw)
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._left = memoryview(b"")
         self._ended = False
+
+    @property
+    def num_bytes_taken(self) -> int:
+        """Bytes of the file, compressed as they are there, that have been used up so far."""
+        return self._raw.tell()
 
     def readable(self) -> bool:
         """Always."""
@@ -139,6 +155,7 @@ class Utf8Stream(io.RawIOBase):
     def close(self) -> None:
         """Close the file beneath."""
         self._file.close()
+        self._raw.close()
         super().close()
 
 

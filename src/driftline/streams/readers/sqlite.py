@@ -44,7 +44,9 @@ def part_of(file: TableFile, columns: dict[str, str], sql_table: str | None) -> 
             yield frame.select(pl.col(name).alias(canonical) for canonical, name in columns.items())
 
     names = tuple(column_names(file.path, sql_table))
-    return Part(file.path.name, file.identity, frames, None, file.size_bytes, names)
+    return Part(
+        file.path.name, file.identity, frames, _num_rows(file.path, sql_table), file.size_bytes, names
+    )
 
 
 def raw_frames(path: Path, columns: list[str], sql_table: str | None) -> Iterator[pl.DataFrame]:
@@ -61,6 +63,13 @@ def raw_frames(path: Path, columns: list[str], sql_table: str | None) -> Iterato
             raise DriftlineError(
                 f"{path} cannot be read to its end ({error}); restore it from a copy"
             ) from None
+
+
+def _num_rows(path: Path, sql_table: str | None) -> int:
+    with closing(_connect(path)) as connection:
+        table = _table_name(connection, path, sql_table)
+        (num,) = connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()
+        return int(num)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

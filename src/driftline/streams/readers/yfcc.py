@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from driftline.streams.fields import url_decoded
 from driftline.streams.metadata import Part
 from driftline.streams.readers import parquet, sqlite
 from driftline.streams.readers.columns import ColumnChoice, missing_column
-from driftline.streams.readers.files import TableFile, line_blocks
+from driftline.streams.readers.files import TableFile, estimate_lines, line_blocks
 from driftline.types import DriftlineError
 
 COLUMNS = [
@@ -77,8 +78,9 @@ def open_part(file: TableFile, choice: ColumnChoice, sql_table: str | None) -> t
                 f"{file.path}: no line has the 23 or 25 tab-separated columns of YFCC100M; a table with a header line is "
                 "read with --format table"
             )
+        frames, guess = partial(_text_frames, file, columns), partial(estimate_lines, file.path)
         return Part(
-            file.path.name, file.identity, lambda: _text_frames(file, columns), size_bytes=file.size_bytes
+            file.path.name, file.identity, frames, None, file.size_bytes, tuple(COLUMNS), guess
         ), columns
     wanted = columns | {"marker": "marker"}
     if file.kind == "parquet":
