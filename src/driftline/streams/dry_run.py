@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 
 from driftline.geo import s2
 from driftline.geo.partition import build_partition
-from driftline.streams.build import open_config_table
+from driftline.streams.build import find_config_release, open_config_table
 from driftline.streams.build_config import BuildConfig
 from driftline.streams.decode import UndecodableError, prepare
 from driftline.streams.images import FolderSource, Missing
