@@ -23,6 +23,10 @@ class ByteFile(Protocol):
         """So many bytes from an offset on; fewer only at the end of the file."""
         ...
 
+    def reread(self, offset: int, length: int) -> bytes:
+        """The same, past any cache: for bytes that came out damaged."""
+        ...
+
 
 class Root(Protocol):
     """A place that holds files by name."""
@@ -30,8 +34,12 @@ class Root(Protocol):
     location: str
     is_local: bool
 
-    def open(self, name: str) -> ByteFile:
-        """A file to read pieces of; FileNotFoundError when it is not there."""
+    def manifest(self) -> bytes:
+        """The content of stream.json; FileNotFoundError when it is not there."""
+        ...
+
+    def open(self, name: str, size: int) -> ByteFile:
+        """A file, which should have this size, to read pieces of; FileNotFoundError when it is not there."""
         ...
 
     def local(self, name: str) -> Path:
@@ -56,6 +64,10 @@ class LocalFile:
             data += more
         return data
 
+    def reread(self, offset: int, length: int) -> bytes:
+        """The same as `read`: there is no cache to go past."""
+        return self.read(offset, length)
+
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -70,8 +82,12 @@ class LocalRoot:
         self.directory = directory
         self.location = str(directory)
 
-    def open(self, name: str) -> LocalFile:
-        """A file of the directory to read pieces of."""
+    def manifest(self) -> bytes:
+        """The content of stream.json."""
+        return (self.directory / "stream.json").read_bytes()
+
+    def open(self, name: str, size: int) -> LocalFile:
+        """A file of the directory to read pieces of; its real size is the one it has."""
         return LocalFile(self.directory / name)
 
     def local(self, name: str) -> Path:

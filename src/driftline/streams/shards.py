@@ -223,7 +223,7 @@ class _OpenShard:
 
     def _opened(self, root: Root, name: str, size: int) -> ByteFile:
         try:
-            file = root.open(name)
+            file = root.open(name, size)
         except FileNotFoundError:
             raise _broken(f"{root.location}/{name}", "is missing") from None
         if file.size != size:
@@ -268,6 +268,8 @@ class _OpenShard:
         found: list[Payload] = []
         for i, (offset, length, crc32) in enumerate(records):
             payload = block if len(records) == 1 else block[offset - begin : offset - begin + length]
+            if zlib.crc32(payload) != crc32:
+                payload = self._data.reread(offset, length)
             found.append(payload if zlib.crc32(payload) == crc32 else _damaged(position + i, "payload"))
         return found
 

@@ -6,6 +6,7 @@ it. What writes streams is offered here too: `ShardWriter` for payloads, `finish
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from driftline.streams.finish import finish_stream
 from driftline.streams.manifest import ImageFormat, Manifest, from_text
+from driftline.streams.remote import RemoteRoot, is_remote
 from driftline.streams.roots import LocalRoot, Root
-from driftline.streams.shards import ShardWriter, shard_info
+from driftline.streams.shards import HEADER, RECORD, ShardWriter, shard_name
 from driftline.streams.split import StoredSplit
 from driftline.types import BadSampleError, DriftlineError
 
@@ -36,7 +38,7 @@ class StoredStream:
     """A stream directory, opened for reading; its files must be there in full, their content is checked when read."""
 
     def __init__(self, path: Path | str) -> None:
-        root = open_root(path)
+        root = self.root = open_root(path)
         self.manifest = read_manifest(root)
         self.path = root.location
         self.name = self.manifest.name
@@ -67,16 +69,15 @@ class StoredStream:
 
 
 def open_root(path: Path | str) -> Root:
-    """The place a stream lies at."""
-    return LocalRoot(Path(path))
+    """The place a stream lies at: a directory, or a URL (https://, s3://, gs://, ...)."""
+    return RemoteRoot(str(path)) if is_remote(str(path)) else LocalRoot(Path(path))
 
 
 def read_manifest(root: Root) -> Manifest:
     """What a stream says of itself, without opening its files."""
     source = f"{root.location}/stream.json"
     try:
-        text = root.open("stream.json")
-        content = text.read(0, text.size).decode()
+        content = root.manifest().decode()
     except (FileNotFoundError, NotADirectoryError):
         raise DriftlineError(
             f"{root.location} is no stream: it has no stream.json; give a directory made by `driftline build`"
@@ -125,7 +126,7 @@ def verify(path: Path | str, *, decode: bool = True, batch: int = 1024) -> Verif
         _verify_rows(stream, name, split, report, batch)
         if stream.has_images:
             _verify_images(name, split, report, batch=batch, decode=decode)
-            _verify_indexes(Path(stream.path) / ("" if name == "train" else name), split, report)
+            _verify_indexes(stream, "" if name == "train" else "validation/", split, report)
         report.num_samples += len(split)
     return report
 
@@ -164,10 +165,9 @@ def _verify_images(name: str, split: StoredSplit, report: VerifyReport, *, batch
                 report.add(f"{name}: {found}")
 
 
-def _verify_indexes(folder: Path, split: StoredSplit, report: VerifyReport) -> None:
+def _verify_indexes(stream: StoredStream, prefix: str, split: StoredSplit, report: VerifyReport) -> None:
     for number, expected in enumerate(split.info.shards):
-        try:
-            if shard_info(folder, number) != expected:
-                report.add(f"{folder}: shard {number} is not the one the stream was finished with")
-        except DriftlineError as error:
-            report.add(str(error))
+        name = f"{prefix}{shard_name(number)}.idx"
+        size = HEADER.size + expected.num_samples * RECORD.size
+        if zlib.crc32(stream.root.open(name, size).read(0, size)) != expected.index_crc32:
+            report.add(f"{stream.path}/{name} is not the index the stream was finished with")
