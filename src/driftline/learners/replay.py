@@ -43,7 +43,9 @@ class Arithmetic:
         try:
             chosen = torch.device(device)
         except RuntimeError:
-            raise DriftlineError(f"device = {device!r}: choose auto, cpu, cuda or cuda:N") from None
+            chosen = torch.device("meta")
+        if chosen.type not in ("cpu", "cuda"):
+            raise DriftlineError(f"device = {device!r}: choose auto, cpu, cuda or cuda:N")
         if chosen.type == "cuda" and not torch.cuda.is_available():
             raise DriftlineError(f"device = {device!r}: this machine has no usable GPU, use --device cpu")
         if precision == "auto":
@@ -191,7 +193,11 @@ class ReplayLearner:
     def _judge(self, labels: Tensor, step: int) -> None:
         """Line 4 to 9 of Alg. 1: the members' metrics, and now and then a new start from the best."""
         assert self.search is not None
-        accuracies = [_accuracy(logits, labels) for logits in self._logits]
+        # A member that has diverged still gets some right by luck, and must not be chosen for it.
+        accuracies = [
+            _accuracy(logits, labels) if bool(torch.isfinite(logits).all()) else math.nan
+            for logits in self._logits
+        ]
         best = self.search.update(step=step, accuracies=accuracies)
         self._rates = self.search.rates
         if best is None:
@@ -218,6 +224,7 @@ class ReplayLearner:
             "models": [_copied(member.model.state_dict()) for member in self.members],
             "momentum": [self._momentum(member) for member in self.members],
             "search": self.search.state() if self.search else {},
+            "rates": list(self._rates),
         }
 
     def _momentum(self, member: Member) -> list[Tensor]:
@@ -234,9 +241,9 @@ class ReplayLearner:
             if momentum:
                 for parameter, buffer in zip(member.model.parameters(), momentum, strict=True):
                     member.optimizer.state[parameter]["momentum_buffer"] = buffer.to(parameter.device).clone()
+        self._rates = list(state["rates"])
         if self.search:
             self.search.load(state["search"])
-            self._rates = self.search.rates
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
