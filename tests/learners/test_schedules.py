@@ -95,6 +95,16 @@ def test_metrics_are_means_since_the_last_reset():
     assert search.rates == [1.0, 0.5, 0.25]
 
 
+def test_a_member_that_diverged_is_out_until_the_reset():
+    search = RateSearch(lr=1.0, num_members=3, factor=2.0, every_steps=3)
+    search.update(step=0, accuracies=[0.9, 0.1, 0.2])
+    search.update(step=1, accuracies=[math.nan, 0.1, 0.2])
+    assert search.best == 2
+    assert search.update(step=2, accuracies=[0.9, 0.1, 0.2]) == 2
+    assert search.update(step=3, accuracies=[0.9, 0.1, 0.2]) is None
+    assert search.best == 0
+
+
 @given(populations(), st.integers(1, 6), st.integers(0, 39))
 def test_a_restored_search_goes_on_exactly(population, interval, cut):
     num_members, script = population

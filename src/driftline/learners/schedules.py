@@ -36,7 +36,7 @@ class RateSearch:
 
     With three members and factor 2 the rates are {2l, l, l/2}. `best` is chosen from what was known before a step, so the
     member that predicts for the record has not seen the step's labels. The middle member wins ties it is part of; among
-    others the first one does.
+    others the first one does. A member that has diverged (accuracy NaN) is out until the next reset.
 
     >>> search = RateSearch(lr=0.1, num_members=3, factor=2.0, every_steps=2)
     >>> search.update(step=0, accuracies=[0.5, 0.2, 0.1]), search.best
@@ -73,8 +73,9 @@ class RateSearch:
     def best(self) -> int:
         """The member with the best running accuracy since the last reset."""
         middle = self.num_members // 2
-        highest = max(self.totals)
-        return middle if self.totals[middle] == highest else self.totals.index(highest)
+        scores = [-math.inf if math.isnan(total) else total for total in self.totals]
+        highest = max(scores)
+        return middle if scores[middle] == highest else scores.index(highest)
 
     def update(self, *, step: int, accuracies: list[float]) -> int | None:
         """Take in the members' accuracies on one step; the member to copy to all others if it is time, else None."""
