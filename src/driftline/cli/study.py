@@ -1,0 +1,212 @@
+"""`driftline reproduce` and `bench`."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from driftline.cli.flags import parse
+from driftline.types import DriftlineError
+
+if TYPE_CHECKING:
+    from driftline.experiments.study import Study
+
+MOST_JOBS = 8
+"""Runs at a time by default, at most."""
+STYLES = {"held": "green", "did not hold": "red", "undecided": "yellow"}
+
+
+@dataclass(frozen=True)
+class ReproduceFlags:
+    """Run the experiments behind the paper's figures, draw them, and say which findings held.
+
+    Finished runs are reused, interrupted ones resumed: the same command goes on where it stopped.
+    """
+
+    figures: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """all, or some of the figures that --list shows."""
+    stream: str = "world"
+    """Directory of a built stream, or world[:LENGTH[:SEED]]."""
+    seeds: int = 1
+    """Seeds of the learners: 0 to N-1."""
+    scale: Literal["quick", "full"] = "quick"
+    """quick: a small network, sizes as shares of the stream; full: the paper's settings, for CLOC."""
+    jobs: int | None = None
+    """Runs at a time; default: one a processor core, up to 8 (full: one)."""
+    out: Path = Path("results")
+    """Directory for runs, figures, findings.json and study.html."""
+    limit: int | None = None
+    """Use only so many samples of the stream (for a try)."""
+    write_docs: Path | None = None
+    """Also write the results as a Markdown page, keeping the commentary that stands in it."""
+    list: bool = False
+    """Show the figures, what each needs, and the presets; run nothing."""
+
+
+def reproduce(args: list[str]) -> int:
+    """`driftline reproduce`."""
+    flags = parse(ReproduceFlags, "reproduce", args)
+    from driftline.experiments.catalogue import chosen
+    from driftline.experiments.study import Study, num_cores
+
+    if flags.list:
+        return _list()
+    jobs = (
+        flags.jobs if flags.jobs is not None else 1 if flags.scale == "full" else min(num_cores(), MOST_JOBS)
+    )
+    if jobs < 1:
+        raise DriftlineError(f"jobs = {jobs}: must be at least 1")
+    if flags.limit is not None and flags.limit < 1:
+        raise DriftlineError(f"limit = {flags.limit}: must be at least 1")
+    study = Study.open(chosen(flags.figures), flags.stream, flags.scale, flags.seeds, flags.out, flags.limit)
+    return _carry_out(study, jobs, flags, ["driftline", "reproduce", *args])
+
+
+def _carry_out(study: Study, jobs: int, flags: ReproduceFlags, command: list[str]) -> int:
+    from driftline.cli.study_progress import StudyProgress
+    from driftline.report.study_docs import write_study_docs
+    from driftline.report.study_page import write_study_page
+
+    console = Console()
+    try:
+        with _terminable(), StudyProgress(console) as progress:
+            pool = study.execute(jobs, progress)
+    except KeyboardInterrupt:
+        print("stopped and saved; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    document = study.conclude(pool.failed, _conditions(jobs, pool.threads, command))
+    page = write_study_page(document, study.out)
+    if flags.write_docs:
+        write_study_docs(document, study.out, flags.write_docs)
+    _show(console, document)
+    console.print(f"page: {page.resolve()}", highlight=False, soft_wrap=True)
+    for name, why in pool.failed.items():
+        print(f"error: run {name} failed: {why}", file=sys.stderr)
+    return 1 if pool.failed else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM stops a study as Ctrl-C does: its runs are stopped and saved first."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _conditions(jobs: int, threads: int, command: list[str]) -> dict[str, Any]:
+    """How the figures came about. Threads change a result only through the rounding of sums."""
+    import platform
+
+    import torch
+
+    return {
+        "command": shlex.join(command),
+        "jobs": jobs,
+        "threads": threads,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+    }
+
+
+def _show(console: Console, document: dict[str, Any]) -> None:
+    from driftline.experiments.document import effect_text, spread_text
+
+    seeds = len(document["seeds"])
+    spread = "over seeds" if seeds > 1 else "one seed: no spread over seeds"
+    table = Table(title=f"Findings on {document['stream']['name']} ({spread})", title_justify="left")
+    for name in ("figure", "claim / comparison", "verdict", "effect (90 % interval)", "seeds"):
+        table.add_column(name, no_wrap=name in ("figure", "verdict"))
+    for name, figure in document["figures"].items():
+        for finding in figure["findings"]:
+            verdict = finding["verdict"]
+            table.add_row(name, finding["claim"], f"[{STYLES[verdict]}]{verdict}[/]", "", "", style="bold")
+            for check in finding["checks"]:
+                over = spread_text(check) if seeds > 1 and check["range_over_seeds"] else ""
+                table.add_row(
+                    "", f"  {check['what']}", check["verdict"], effect_text(check), over, style="dim"
+                )
+        for run, why in figure["failed"].items():
+            table.add_row(name, f"not drawn: {run} failed", "", why, "")
+    console.print(table)
+
+
+def _list() -> int:
+    from driftline.experiments.catalogue import ALL, RECIPES
+    from driftline.experiments.presets import FOLDER, names
+
+    console = Console()
+    for name, recipe in RECIPES.items():
+        extra = "" if name in ALL else "  (not part of all)"
+        console.print(f"{name:<22} {recipe.title}{extra}", highlight=False)
+    console.print(f"\npresets for `driftline run --config`, in {FOLDER}:", highlight=False, soft_wrap=True)
+    console.print("  " + ", ".join(names()), highlight=False)
+    return 0
+
+
+# -- bench
+
+
+@dataclass(frozen=True)
+class BenchFlags:
+    """Run the benchmarks of the repository: ratios against limits and plain references, taken in one go."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Some of the benchmarks; default: all."""
+    full: bool = False
+    """The sizes of the paper instead of small ones."""
+    list: bool = False
+    """Name the benchmarks; run nothing."""
+
+
+def bench(args: list[str]) -> int:
+    """`driftline bench`."""
+    flags = parse(BenchFlags, "bench", args)
+    scripts = benchmark_scripts()
+    if flags.list:
+        print("\n".join(scripts))
+        return 0
+    unknown = [name for name in flags.names if name not in scripts]
+    if unknown:
+        raise DriftlineError(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(scripts)}")
+    failed = []
+    for name in flags.names or scripts:
+        print(f"== {name}", flush=True)
+        size = "--full" if flags.full else "--quick"
+        if subprocess.run([sys.executable, str(scripts[name]), size], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"error: {', '.join(failed)} ended with an error", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def benchmark_scripts() -> dict[str, Path]:
+    """The scripts in the repository's `benchmarks/`, by name; `run.py`, which runs them all, is none of them."""
+    folder = Path(__file__).resolve().parents[3] / "benchmarks"
+    scripts = {
+        p.stem: p for p in sorted(folder.glob("*.py")) if not p.stem.startswith("_") and p.stem != "run"
+    }
+    if not scripts:
+        raise DriftlineError(
+            f"there are no benchmarks in {folder}: they come with the repository, not with the package; "
+            "clone it and install it with `pip install -e .`"
+        )
+    return scripts
