@@ -13,6 +13,8 @@ from driftline.geo.countries import country_name
 from driftline.geo.outlines import cell_polygons, land
 from driftline.streams.statistics import NUM_TOP_COUNTRIES, PAPER_WITHIN_KM, SCALES_KM, Statistics
 
+MAP_HEIGHT = 250
+"""Half the width of a page: the shape of an equal-area map of the world."""
 HERE, PAPER = "this stream", "the paper"
 
 
@@ -53,8 +55,7 @@ def cells_map(statistics: Statistics) -> Chart:
             "count": statistics.class_counts.clip(min=1),
         }
     )
-    # Small cells last, so that none is hidden below a larger neighbour's outline.
-    return world_map(land()["geometry"], shapes, frame, measure="count")
+    return world_map(land()["geometry"], shapes, frame, measure="count").properties(height=MAP_HEIGHT)
 
 
 def distance_chart(statistics: Statistics) -> Chart:
@@ -69,12 +70,17 @@ def distance_chart(statistics: Statistics) -> Chart:
     )
     marks = alt.Chart(pl.DataFrame({"x": list(SCALES_KM), "scale": list(SCALES_KM.values())})).encode(x=x)
     rules = marks.mark_rule(strokeDash=[2, 3])
-    names = marks.mark_text(align="left", baseline="top", dx=4).encode(text="scale:N", y=alt.value(0))
+    names = marks.mark_text(baseline="bottom", align="left", dx=-2).encode(text="scale:N", y=alt.value(-4))
     paper = pl.DataFrame({"x": list(PAPER_WITHIN_KM), "value": list(PAPER_WITHIN_KM.values())})
     points = (
         alt.Chart(paper.with_columns(pl.lit(PAPER).alias("run")))
         .mark_point(size=60, filled=True, opacity=1)
-        .encode(x=x, y="value:Q", color=alt.value(PALETTE[1]), shape=alt.Shape("run:N", title=None))
+        .encode(
+            x=x,
+            y="value:Q",
+            color=alt.value(PALETTE[1]),
+            shape=alt.Shape("run:N", title=None, legend=alt.Legend(orient="bottom-right")),
+        )
     )
     return lines(
         frame.filter(pl.col("x") >= 0.5),
