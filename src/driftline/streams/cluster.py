@@ -28,8 +28,9 @@ def run_on_ray(
     except ImportError:
         raise DriftlineError("--engine ray needs Ray; install driftline[ray], or use --engine pool") from None
     if not ray.is_initialized():
+        new = {} if address else {"include_dashboard": False}
         try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=False)
+            ray.init(address=address, log_to_driver=False, configure_logging=False, **new)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise DriftlineError(
                 f"no Ray cluster at {address!r} ({error}); start one with `ray start --head`"
@@ -38,15 +39,18 @@ def run_on_ray(
     limit = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(tasks)
     running: dict[Any, ShardTask] = {}
-    while waiting or running:
-        while waiting and len(running) < limit:
-            task = waiting.popleft()
-            running[remote.remote(function, task)] = task
-        for reference in ray.wait(list(running), num_returns=1)[0]:
-            task = running.pop(reference)
-            num_rows, num_kept = _unpacked(ray, reference, task)
-            on_advance(num_rows, num_rows - num_kept)
-            yield num_rows, num_kept
+    try:
+        while waiting or running:
+            while waiting and len(running) < limit:
+                task = waiting.popleft()
+                running[remote.remote(function, task)] = task
+            for reference in ray.wait(list(running), num_returns=1)[0]:
+                num_rows, num_kept = _unpacked(ray, reference, running.pop(reference))
+                on_advance(num_rows, num_rows - num_kept)
+                yield num_rows, num_kept
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
 
 
 def _quietly(function: Callable[[ShardTask, Advance], tuple[int, int]], task: ShardTask) -> tuple[str, Any]:
