@@ -103,10 +103,13 @@ class Loop:
         # What a model draws while it learns (dropout) depends on the step alone, so a resumed run draws the same.
         torch.manual_seed(int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1)
         result = self.learner.learn(batch, fetched.request.step)
-        if not math.isfinite(result.loss):
+        if not math.isfinite(result.loss) or not result.finite_weights:
+            seen = f"the loss is {result.loss:g}" + (
+                "" if result.finite_weights else ", weights are not finite"
+            )
             raise DriftlineError(
-                f"step {fetched.request.step}, position {int(fetched.request.stream[0])}: the loss is {result.loss}, training has "
-                f"diverged; lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
+                f"step {fetched.request.step}, position {int(fetched.request.stream[0])}: {seen}: training has diverged; "
+                f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
             )
         return result
 

@@ -169,7 +169,7 @@ class ReplayLearner:
         chosen = replace(results[self.member], rates=rates)
         if self.search:
             self._judge(labels[: batch.num_stream], step)
-        return chosen
+        return replace(chosen, finite_weights=_all_finite(self.members[self.member].model))
 
     def _pixels(self, view: TrainView) -> Tensor:
         images = view.images.to(self.arithmetic.device, non_blocking=True)
@@ -193,9 +193,9 @@ class ReplayLearner:
     def _judge(self, labels: Tensor, step: int) -> None:
         """Line 4 to 9 of Alg. 1: the members' metrics, and now and then a new start from the best."""
         assert self.search is not None
-        # A member that has diverged still gets some right by luck, and must not be chosen for it.
+        # A member that has diverged guesses at random: it must not be chosen by luck.
         accuracies = [
-            _accuracy(logits, labels) if bool(torch.isfinite(logits).all()) else math.nan
+            _accuracy(logits, labels) if bool(torch.isfinite(logits).all()) else 0.0
             for logits in self._logits
         ]
         best = self.search.update(step=step, accuracies=accuracies)
@@ -227,20 +227,23 @@ class ReplayLearner:
             "rates": list(self._rates),
         }
 
-    def _momentum(self, member: Member) -> list[Tensor]:
+    def _momentum(self, member: Member) -> list[Tensor | None]:
+        """None for a parameter that has not been updated since its momentum was last forgotten."""
         buffers = [
             member.optimizer.state.get(p, {}).get("momentum_buffer") for p in member.model.parameters()
         ]
-        return [b.detach().cpu().clone() for b in buffers if b is not None]
+        return [None if b is None else b.detach().cpu().clone() for b in buffers]
 
     def load(self, state: State) -> None:
         """Restore."""
         for member, weights, momentum in zip(self.members, state["models"], state["momentum"], strict=True):
             member.model.load_state_dict(weights)
             member.forget_momentum()
-            if momentum:
-                for parameter, buffer in zip(member.model.parameters(), momentum, strict=True):
-                    member.optimizer.state[parameter]["momentum_buffer"] = buffer.to(parameter.device).clone()
+            for parameter, buffer in zip(member.model.parameters(), momentum, strict=True):
+                if buffer is not None:
+                    # In the parameter's memory layout: arithmetic on another one may round differently.
+                    kept = torch.empty_like(parameter).copy_(buffer)
+                    member.optimizer.state[parameter]["momentum_buffer"] = kept
         self._rates = list(state["rates"])
         if self.search:
             self.search.load(state["search"])
@@ -248,6 +251,14 @@ class ReplayLearner:
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def _all_finite(model: nn.Module) -> bool:
+    """Whether all weights are finite numbers: one norm a tensor, each weight only where a norm is not finite."""
+    weights = [parameter.detach() for parameter in model.parameters()]
+    if bool(torch.isfinite(torch.stack(torch._foreach_norm(weights)).sum())):
+        return True
+    return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:
