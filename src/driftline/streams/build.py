@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from driftline.streams.accounting import Accounting
 from driftline.streams.build_config import BuildConfig
 from driftline.streams.build_report import BuildReport, finished, save_report
 from driftline.streams.cloc_import import import_tables, release_table
@@ -32,7 +34,7 @@ from driftline.streams.pipeline import Progress, build_tables
 from driftline.streams.readers import open_table
 from driftline.streams.readers.cloc import Release, find_release, is_release
 from driftline.streams.tables import BuiltTables
-from driftline.streams.workshop import Workshop, workshop
+from driftline.streams.workshop import FOLDER, Workshop, workshop
 
 TABLE_VERSION = 1
 """Goes up when the same table and options give other rows than before."""
@@ -60,6 +62,7 @@ def build(
         mark = fingerprint(config, table, source)
         there = finished(config.out, mark)
         if there is not None:
+            shutil.rmtree(config.out / FOLDER, ignore_errors=True)
             return there
         with workshop(config.out, mark, say) as shop:
             if release:
@@ -111,30 +114,31 @@ def _store(
                 rows[k] = list(result.row_files)
                 missing.update(result.reasons)
     accounting = replace(tables.accounting, images_missing=dict(sorted(missing.items())))
-    name = config.name or table.name
-    report = BuildReport(
-        config.out,
-        name,
-        table.format,
-        table.columns,
-        len(tables.classes),
-        tables.num_albums,
-        accounting,
-        source is not None,
-        tuple(shop.resumed),
-    )
     progress("store", 0, accounting.num_stream)
-    finish_stream(
+    name = config.name or table.name
+    manifest = finish_stream(
         config.out,
         name=name,
         classes=tables.classes,
-        how=_how(config, table, report),
+        how=_how(config, table, tables, accounting),
         train_rows=rows[0],
         validation_rows=rows[1],
         image=image,
         order=config.order,
     )
-    return report
+    return BuildReport(
+        out=config.out,
+        name=name,
+        format=table.format,
+        columns=table.columns,
+        num_classes=len(tables.classes),
+        num_albums=tables.num_albums,
+        accounting=accounting,
+        num_stored=manifest.train.num_samples,
+        num_stored_validation=manifest.validation.num_samples,
+        has_images=source is not None,
+        resumed=tuple(shop.resumed),
+    )
 
 
 def _ingest(
@@ -174,7 +178,7 @@ def _image_files(images: str) -> list[Path]:
     return files
 
 
-def _how(config: BuildConfig, table: Table, report: BuildReport) -> dict[str, Any]:
+def _how(config: BuildConfig, table: Table, tables: BuiltTables, accounting: Accounting) -> dict[str, Any]:
     """How the stream came about, for people and for `inspect`; the same for the same command, wherever the output lies."""
     settings = {k: v for k, v in config.result_settings().items() if v is not None and k != "name"}
     return {
@@ -182,8 +186,8 @@ def _how(config: BuildConfig, table: Table, report: BuildReport) -> dict[str, An
         "parts": [part.name for part in table.parts],
         "columns": table.columns,
         "settings": settings,
-        "rows": report.accounting.to_json(),
-        "albums": report.num_albums,
+        "rows": accounting.to_json(),
+        "albums": tables.num_albums,
     }
 
 

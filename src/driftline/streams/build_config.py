@@ -48,7 +48,7 @@ class BuildConfig:
     lon_column: str | None = None
     """Column with the longitude in degrees."""
     image_column: str | None = None
-    """Column with the image's path below --images, or its address."""
+    """Column with the image's path below --images, or its address; or a pattern of columns: '{uid}/{photoid}.jpg'."""
     delimiter: str | None = None
     """What separates the columns of a text table; found by itself for tab, comma, semicolon and bar."""
     sql_table: str | None = None

@@ -26,6 +26,9 @@ class BuildReport:
     num_classes: int
     num_albums: int
     accounting: Accounting
+    num_stored: int
+    num_stored_validation: int
+    """Samples in the store: those of the table whose images could be had."""
     has_images: bool
     resumed: tuple[str, ...] = ()
     """Stages that an earlier, interrupted run had finished."""
@@ -34,11 +37,10 @@ class BuildReport:
 
     def summary(self) -> str:
         """One paragraph in plain words."""
-        rows = self.accounting
         parts = [
-            f"{self.out}: {rows.num_stream:,} samples in {self.num_albums:,} albums "
-            f"({rows.num_stream / max(self.num_albums, 1):.3f} images each), {self.num_classes:,} classes, "
-            f"{rows.num_validation:,} validation samples."
+            f"{self.out}: {self.num_stored:,} samples, {self.num_stored_validation:,} validation samples, "
+            f"{self.num_classes:,} classes; the rows make {self.num_albums:,} albums of "
+            f"{self.accounting.num_stream / max(self.num_albums, 1):.3f} images."
         ]
         if self.columns:
             parts.append("Columns: " + ", ".join(f"{k} = {v}" for k, v in self.columns.items()) + ".")

@@ -169,6 +169,19 @@ def test_columns_of_bytes_are_not_taken_for_paths(tmp_path: Path) -> None:
     assert "image" not in open_table((str(tmp_path / "t.parquet"),), ColumnChoice()).columns
 
 
+def test_a_pattern_makes_image_names_from_columns(tmp_path: Path) -> None:
+    (tmp_path / "y").write_bytes(NARROW + line(yfcc_row(ext="")))
+    table = open_table((str(tmp_path / "y"),), ColumnChoice(image="i/{photoid}.{ext}"))
+    assert read(table)["image"].to_list() == ["i/77.x", None]
+    assert table.columns["image"] == "i/{photoid}.{ext}"
+    pl.DataFrame({"label": ["a"], "time": [1], "n": [5]}).write_parquet(tmp_path / "t.parquet")
+    parquet = open_table((str(tmp_path / "t.parquet"),), ColumnChoice(image="{label}/{n}.png"))
+    assert read(parquet)["image"].to_list() == ["a/5.png"]
+    for pattern, message in [("{nope}.jpg", "no column 'nope'"), ("{label.jpg", "write columns as")]:
+        with pytest.raises(DriftlineError, match=message):
+            open_table((str(tmp_path / "t.parquet"),), ColumnChoice(image=pattern))
+
+
 def test_naming_places_leaves_a_label_column_alone() -> None:
     from driftline.streams.readers.columns import choose
 

@@ -6,9 +6,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import polars as pl
+
 from driftline.streams.metadata import Part, Table
 from driftline.streams.readers import csv_text, parquet, sqlite, yfcc
-from driftline.streams.readers.columns import ColumnChoice
+from driftline.streams.readers.columns import ColumnChoice, fill_pattern
 from driftline.streams.readers.files import TableFile, find_files
 from driftline.types import DriftlineError
 
@@ -32,7 +38,16 @@ def open_table(
     for file in files:
         part, columns = _open(file, choice, format, delimiter, sql_table)
         parts.append(part)
+    pattern = choice.image
+    if pattern is not None and "{" in pattern:
+        parts = [replace(part, frames=partial(_filled, part, pattern)) for part in parts]
+        columns = {k: v for k, v in columns.items() if not k.startswith("image")} | {"image": pattern}
     return Table(parts, columns, format)
+
+
+def _filled(part: Part, pattern: str) -> Iterator[pl.DataFrame]:
+    for frame in part.frames():
+        yield fill_pattern(frame, pattern)
 
 
 def _is_yfcc(file: TableFile, sql_table: str | None) -> bool:

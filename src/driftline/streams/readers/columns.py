@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from string import Formatter
+
+import polars as pl
 
 from driftline.types import DriftlineError
 
@@ -47,7 +50,8 @@ def choose(
     for canonical in (f.name for f in fields(ColumnChoice)):
         named: str | None = getattr(choice, canonical)
         if named is not None:
-            chosen[canonical] = _existing(named, canonical, available, source)
+            for key, name in _named(canonical, named).items():
+                chosen[key] = existing(name, canonical, available, source)
         elif not (canonical == "label" and choice.lat and choice.lon):
             usual = next((lowered[name] for name in USUAL_NAMES[canonical] if name in lowered), None)
             if usual is not None:
@@ -55,7 +59,53 @@ def choose(
     return chosen
 
 
-def _existing(named: str, canonical: str, available: Sequence[str], source: str) -> str:
+def _named(canonical: str, named: str) -> dict[str, str]:
+    return image_columns(named) if canonical == "image" else {canonical: named}
+
+
+def image_columns(named: str) -> dict[str, str]:
+    """The columns an image's name is made of: one, or those of a pattern, which `fill_pattern` puts together.
+
+    >>> image_columns("path"), image_columns("{uid}/{photoid}.jpg")
+    ({'image': 'path'}, {'image#0': 'uid', 'image#1': 'photoid'})
+    """
+    if "{" not in named:
+        return {"image": named}
+    return {f"image#{k}": name for k, name in enumerate(_pattern(named)[1])}
+
+
+def _pattern(pattern: str) -> tuple[str, list[str]]:
+    """The text of a pattern with {} in the place of its columns, and the columns."""
+    try:
+        pieces = [(text, name) for text, name, _, _ in Formatter().parse(pattern)]
+    except ValueError as error:
+        raise DriftlineError(f"image_column = {pattern!r}: {error}; write columns as {{name}}") from None
+    return "".join(text + ("{}" if name is not None else "") for text, name in pieces), [
+        n for _, n in pieces if n is not None
+    ]
+
+
+def fill_pattern(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
+    """The frame with the column `image` made from the columns of a pattern; null where one of them is.
+
+    >>> fill_pattern(pl.DataFrame({"image#0": ["7"], "image#1": [12]}), "{user}/{id}.jpg")
+    shape: (1, 1)
+    ┌──────────┐
+    │ image    │
+    │ ---      │
+    │ str      │
+    ╞══════════╡
+    │ 7/12.jpg │
+    └──────────┘
+    """
+    text, names = _pattern(pattern)
+    columns = [f"image#{k}" for k in range(len(names))]
+    values = [pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c).cast(pl.String)) for c in columns]
+    return frame.with_columns(pl.format(text, *values).alias("image")).drop(columns)
+
+
+def existing(named: str, canonical: str, available: Sequence[str], source: str) -> str:
+    """The name, if there is exactly one such column."""
     if named not in available:
         raise missing_column(source, f"no column {named!r} (--{canonical}-column)", available)
     if list(available).count(named) > 1:

@@ -15,7 +15,7 @@ import polars as pl
 from driftline.streams.fields import url_decoded
 from driftline.streams.metadata import Part
 from driftline.streams.readers import parquet, sqlite
-from driftline.streams.readers.columns import ColumnChoice, missing_column
+from driftline.streams.readers.columns import ColumnChoice, existing, image_columns, missing_column
 from driftline.streams.readers.files import TableFile, estimate_lines, line_blocks
 from driftline.types import DriftlineError
 
@@ -96,12 +96,12 @@ def open_part(file: TableFile, choice: ColumnChoice, sql_table: str | None) -> t
 
 def _columns(choice: ColumnChoice, source: str) -> dict[str, str]:
     """YFCC100M has no labels of its own, but any of its columns may be named as one."""
-    columns = {name: getattr(choice, name) or usual for name, usual in MEANING.items()}
+    named = {name: getattr(choice, name) or usual for name, usual in MEANING.items() if name != "image"}
+    columns = named | image_columns(choice.image or MEANING["image"])
     if choice.label:
         columns["label"] = choice.label
     for canonical, name in columns.items():
-        if name not in COLUMNS:
-            raise missing_column(source, f"no column {name!r} (--{canonical}-column)", COLUMNS)
+        existing(name, canonical.partition("#")[0], COLUMNS, source)
     return columns
 
 
