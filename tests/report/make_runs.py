@@ -227,6 +227,15 @@ def grow(path: Path, rows: np.ndarray, config: RunConfig, torn: bytes = b"\x01\x
             stream.write(records.tobytes() + torn)
 
 
+def finish(path: Path, config: RunConfig, num: int = 5000, num_classes: int = 20) -> None:
+    """End a growing run in the engine's order: tables, then the summary, and only then the logs go."""
+    whole = make_run(path.with_name(path.name + "-whole"), config, num=num, num_classes=num_classes)
+    for file in sorted(whole.iterdir(), key=lambda f: f.name == "summary.json"):
+        file.replace(path / file.name)
+    for log in ("predictions.bin", "curves.bin"):
+        (path / log).unlink()
+
+
 def _supervised(path: Path, config: RunConfig, rows: np.ndarray, num_classes: int, skill: Skill) -> Path:
     flat = replace(skill, early=skill.late)
     table = transfer(num_classes, flat, {"H": 0.5})

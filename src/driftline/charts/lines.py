@@ -27,7 +27,7 @@ def over_time(frame: pl.DataFrame, series: Series, title: str, **options: Any) -
     """
     in_ms = frame.with_columns(pl.col("x") * 1000)
     x = alt.X("x:T", title=None, scale=alt.Scale(type="utc", nice=False), axis=alt.Axis(tickCount=8))
-    when = alt.Tooltip("x:T", title="date", format="%Y-%m-%d", formatType="utc")
+    when = alt.Tooltip("x:T", title="date", format="%Y-%m-%d", formatType="utcFormat")
     return lines(in_ms, series, title, x=x, x_tooltip=when, **options)
 
 
@@ -66,12 +66,17 @@ def lines(
     )
     if not interactive:
         return alt.layer(*under, drawn)
-    tooltips = [alt.Tooltip("run:N", title="run"), *([alt.Tooltip("kind:N", title="what")] if kinds else [])]
+    tooltips = [_text("run", "run"), *([_text("kind", "what")] if kinds else [])]
     tooltips += [
         x_tooltip or alt.Tooltip("x:Q", format=",.4~g"),
         alt.Tooltip("value:Q", title=title, format=value_format),
     ]
     return alt.layer(*under, drawn.add_params(_zoom()), _hover(base, tooltips))
+
+
+def _text(field: str, title: str) -> alt.Tooltip:
+    """A word in a tooltip. Without a format Vega-Lite 6.4 looks for it in the wrong object when the nearest point is meant."""
+    return alt.Tooltip(f"{field}:N", title=title, format="text", formatType="toString")
 
 
 def _axis_format(value_format: str) -> str:

@@ -94,8 +94,9 @@ def make_server(path: Path, port: int = 0, every_ms: int = EVERY_MS) -> Threadin
                         if news
                         else self._answer(204, "", "")
                     )
-            except DriftlineError as error:
-                return self._answer(500, "text/plain", str(error))
+            except (DriftlineError, FileNotFoundError) as error:
+                # The run may be replacing a file at this moment; the page asks again.
+                return self._answer(503, "text/plain", str(error))
             return self._answer(404, "text/plain", "no such page")
 
         def _answer(self, status: int, kind: str, text: str) -> None:
@@ -126,8 +127,8 @@ def make_server(path: Path, port: int = 0, every_ms: int = EVERY_MS) -> Threadin
 def watch(path: Path, port: int = 8765) -> None:
     """Serve the growing page until Ctrl-C."""
     with make_server(path, port) as server:
-        print(f"{path}: http://{ADDRESS}:{server.server_port}/  (Ctrl-C ends)", flush=True)
         try:
+            print(f"{path}: http://{ADDRESS}:{server.server_port}/  (Ctrl-C ends)", flush=True)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             print("stopped")

@@ -54,7 +54,7 @@
     const form = formNow(key);
     const { spec, data } = report.figures[key].forms[form];
     const dark = !print && isDark();
-    const swap = (_, value) => (dark && typeof value === "string" ? report.night[value] ?? value : value);
+    const swap = (_, value) => (dark && Object.hasOwn(report.night, value) ? report.night[value] : value);
     const own = JSON.parse(JSON.stringify(spec), swap);
     own.datasets = Object.fromEntries(Object.entries(data).map(([local, name]) => [local, shownRows(key, name)]));
     own.width = Math.max(200, element.clientWidth);
@@ -75,6 +75,7 @@
     drawn.get(key)?.view.finalize();
     element.replaceChildren(place);
     element.dataset.drawn = form;
+    element.style.minHeight = "";
     drawn.set(key, { view, form, element, width: element.clientWidth });
   }
 
@@ -237,12 +238,21 @@
     report = news.report;
     rowsOf = new Map();
     if (!same) {
-      const at = scrollY;
+      const top = (e) => e.getBoundingClientRect().top;
+      const seen = [...document.querySelectorAll("[data-chart]")].sort((a, b) => Math.abs(top(a)) - Math.abs(top(b)))[0];
+      const heights = new Map([...document.querySelectorAll("[data-chart]")].map((e) => [e.dataset.chart, e.offsetHeight]));
+      const at = seen ? top(seen) : 0;
       drawn.forEach(({ view }) => view.finalize());
       drawn.clear();
       document.getElementById("content").innerHTML = news.content;
+      // Charts are drawn when they come near; until then they keep their room, so that the page does not jump.
+      heights.forEach((height, key) => {
+        const element = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+        if (element) element.style.minHeight = height + "px";
+      });
       setUp();
-      scrollTo({ top: at, behavior: "instant" });
+      const again = seen && document.querySelector(`[data-chart="${CSS.escape(seen.dataset.chart)}"]`);
+      if (again) scrollBy({ top: top(again) - at, behavior: "instant" });
       return;
     }
     const fresh = new DOMParser().parseFromString(news.content, "text/html");
