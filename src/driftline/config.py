@@ -22,6 +22,9 @@ Scoring = Literal["album", "batch", "sample"]
 SCHEDULES = ("constant", "cosine", "polrs")
 REPLAYS = ("fifo", "reservoir", "ring", "none")
 LEARNERS = ("er", "none", "supervised")
+NORMS = ("group", "batch")
+PRECISIONS = ("auto", "float32", "bfloat16")
+LOGS = ("tensorboard",)
 
 BATCH_OF_RATE = 256
 """`lr` is the rate at this batch size; the linear rule scales it to the batch size in use."""
@@ -158,16 +161,27 @@ class RunConfig:
             if not holds:
                 bad.append(message)
 
-        for name, allowed in [("learner", LEARNERS), ("schedule", SCHEDULES), ("replay", REPLAYS)]:
+        choices = {
+            "learner": LEARNERS,
+            "schedule": SCHEDULES,
+            "replay": REPLAYS,
+            "norm": NORMS,
+            "precision": PRECISIONS,
+        }
+        for name, allowed in choices.items():
             value = getattr(self, name)
             need(value in allowed, f"{name} = {value!r}: choose one of {', '.join(allowed)}")
+        for value in self.log:
+            need(value in LOGS, f"log = {value!r}: choose from {', '.join(LOGS)}")
         for name in ["batch_size", "gd_steps", "test_every", "epochs_baseline", "workers", "polrs_members"]:
             value = getattr(self, name)
             need(value >= 1, f"{name} = {value}: must be at least 1")
         for name in ["buffer_size", "polrs_every", "adrep_every", "checkpoint_every"]:
             text = getattr(self, name)
             need(amount(text, 10**12, name=name) >= 1, f"{name} = {text}: must be at least 1 sample")
-        need(self.limit is None or self.limit >= 1, f"limit = {self.limit}: must be at least 1")
+        for name in ["limit", "image_size", "train_samples"]:
+            value = getattr(self, name)
+            need(value is None or value >= 1, f"{name} = {value}: must be at least 1")
         need(self.lr > 0 and math.isfinite(self.lr), f"lr = {self.lr}: must be a positive number")
         need(0 <= self.momentum < 1, f"momentum = {self.momentum}: must be at least 0 and less than 1")
         need(
@@ -176,16 +190,23 @@ class RunConfig:
         )
         need(0 < self.crop_scale <= 1, f"crop_scale = {self.crop_scale}: must be in (0, 1]")
         need(
-            self.replay_ratio > 0,
-            f"replay_ratio = {self.replay_ratio}: must be positive; --replay none switches replay off",
+            self.replay_ratio > 0 and math.isfinite(self.replay_ratio),
+            f"replay_ratio = {self.replay_ratio}: must be a positive number; --replay none switches replay off",
         )
-        need(self.polrs_factor > 1, f"polrs_factor = {self.polrs_factor}: must be greater than 1")
+        need(
+            self.polrs_factor > 1 and math.isfinite(self.polrs_factor),
+            f"polrs_factor = {self.polrs_factor}: must be a number greater than 1",
+        )
         need(
             0 <= self.adrep_epsilon < 1,
             f"adrep_epsilon = {self.adrep_epsilon}: is a difference of accuracies, 0.005 is half a point",
         )
         need(0 <= self.max_bad_share <= 1, f"max_bad_share = {self.max_bad_share}: is a share, from 0 to 1")
-        need(self.seed >= 0, f"seed = {self.seed}: must be 0 or more")
+        need(0 <= self.seed < 2**63, f"seed = {self.seed}: must be 0 or more and less than 2**63")
+        need(
+            self.checkpoint_seconds > 0,
+            f"checkpoint_seconds = {self.checkpoint_seconds}: must be positive",
+        )
         need(
             not (self.replay == "none" and self.replay_ratio != 1.0),
             f"replay_ratio = {self.replay_ratio} with replay = none: choose a buffer (--replay fifo) or drop --replay-ratio",
@@ -193,6 +214,10 @@ class RunConfig:
         need(
             not (self.adaptive_buffer and self.replay != "fifo"),
             f"adaptive_buffer with replay = {self.replay}: ADRep works on the FIFO buffer, add --replay fifo",
+        )
+        need(
+            not (self.adaptive_buffer and self.learner != "er"),
+            f"adaptive_buffer with learner = {self.learner}: ADRep follows online training, use --learner er or drop --adaptive-buffer",
         )
         need(
             not (self.schedule == "polrs" and self.polrs_members < 2),
@@ -256,7 +281,8 @@ def _toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value)
+        # TOML has JSON's escapes, but no pairs of surrogates; and it wants DEL escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml_value(v) for v in value) + "]"
     return repr(value)

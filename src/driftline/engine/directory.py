@@ -22,8 +22,11 @@ CANNOT_LOCK = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 def claim(out: Path, config: RunConfig, *, resume: bool) -> TextIO:
     """Take possession of a directory: a new one, or that of the run to resume. The file that comes back is the lock."""
-    if out.exists() and not out.is_dir():
-        raise DriftlineError(f"{out} is a file; a run needs a directory of its own, choose another --out")
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise DriftlineError(
+                f"{folder} is a file; a run needs a directory of its own, choose another --out"
+            )
     _refuse_finished(out, resume)
     if not resume:
         out.mkdir(parents=True, exist_ok=True)
