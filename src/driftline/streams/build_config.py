@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional
 
 from driftline.geo.s2 import MAX_LEVEL
 from driftline.streams.readers.columns import ColumnChoice
@@ -25,9 +27,12 @@ NOT_IN_RESULT = frozenset({"out", "workers", "engine", "dry_run"})
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """All settings of a build."""
+    """Make a stream from a table of metadata: filter, order by time, split, make classes, store with the images.
 
-    table: tuple[str, ...]
+    TABLE is one or more files (YFCC100M text, SQLite, Parquet, CSV, TSV), or world[:LENGTH[:SEED]] for the embedded one.
+    """
+
+    table: Annotated[tuple[str, ...], Positional]
     """Files of the table, or patterns in quotes; a directory for --format cloc."""
     out: Path
     """Directory of the stream; must be new, empty, or hold an unfinished build of the same stream."""

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.markup import escape
 from rich.table import Table
 
 from driftline.geo.countries import country_codes, country_name
 from driftline.geo.distance import great_circle_km
 from driftline.streams.accounting import Accounting
+from driftline.streams.open import open_stream
 from driftline.streams.store import StoredStream
 from driftline.types import ClassTable, FloatArray, IntArray, Samples
 
@@ -71,18 +73,29 @@ class Statistics:
 
     def tables(self) -> list[Table]:
         """All figures as tables to print."""
-        tables = [self._overview()]
+        tables = [self.overview()]
         if self.countries:
             tables.append(
                 _counts("Images per country", [(country_name(c), n) for c, n in self.countries.items()])
             )
-        tables.append(_counts("Images per year", [(str(y), n) for y, n in sorted(self.years.items())]))
-        tables.append(_counts("Albums by size", _grouped_sizes(self.album_sizes)))
+        tables += self.what_it_holds()
         if self.accounting is not None:
             tables.append(self.accounting.table())
         return tables
 
-    def _overview(self) -> Table:
+    def what_it_holds(self) -> list[Table]:
+        """Samples per year, per class (the largest) and per album."""
+        largest = np.argsort(-self.class_counts, kind="stable")
+        return [
+            _counts("Images per year", [(str(y), n) for y, n in sorted(self.years.items())]),
+            _counts(
+                "Images per class", [(self.classes.names[c], int(self.class_counts[c])) for c in largest]
+            ),
+            _counts("Albums by size", _grouped_sizes(self.album_sizes)),
+        ]
+
+    def overview(self) -> Table:
+        """The main figures, beside the paper's."""
         table = Table(title=f"Stream {self.name}", title_justify="left")
         for column in ("", "here", "paper"):
             table.add_column(column, justify="left" if not column else "right")
@@ -123,7 +136,7 @@ def _counts(title: str, counts: list[tuple[str, int]]) -> Table:
     total = sum(num for _, num in counts)
     table = Table(title=title, title_justify="left", show_header=False)
     for name, num in counts[:NUM_TOP_COUNTRIES]:
-        table.add_row(name, f"{num:,}", f"{num / total:.1%}")
+        table.add_row(escape(name), f"{num:,}", f"{num / total:.1%}")
     if len(counts) > NUM_TOP_COUNTRIES:
         rest = sum(num for _, num in counts[NUM_TOP_COUNTRIES:])
         table.add_row(f"{len(counts) - NUM_TOP_COUNTRIES} others", f"{rest:,}", f"{rest / total:.1%}")
@@ -141,14 +154,14 @@ def _grouped_sizes(sizes: dict[int, int]) -> list[tuple[str, int]]:
     return groups
 
 
-def stream_statistics(path: Path) -> Statistics:
-    """Statistics of a stored stream; memory does not grow with its length."""
-    stream = StoredStream(path)
-    tally = _Tally(stream.classes)
+def stream_statistics(path: Path | str, *, countries: bool = True) -> Statistics:
+    """Statistics of a stream; memory does not grow with its length. Finding the countries costs some seconds more."""
+    stream = open_stream(path)
+    tally = _Tally(stream.classes, countries)
     for start in range(0, len(stream.train), ROWS_PER_BLOCK):
         tally.add(stream.train.samples(start, min(start + ROWS_PER_BLOCK, len(stream.train))))
     tally.finish()
-    rows = stream.manifest.how.get("rows")
+    rows = stream.manifest.how.get("rows") if isinstance(stream, StoredStream) else None
     num_measured = max(int(tally.distances.sum()), 1)
     return Statistics(
         name=stream.name,
@@ -171,7 +184,8 @@ def stream_statistics(path: Path) -> Statistics:
 class _Tally:
     """Counts that grow as blocks of samples pass."""
 
-    def __init__(self, classes: ClassTable) -> None:
+    def __init__(self, classes: ClassTable, with_countries: bool) -> None:
+        self._with_countries = with_countries
         self._centres = None if classes.lat is None or classes.lon is None else (classes.lat, classes.lon)
         self.classes: IntArray = np.zeros(len(classes), np.int64)
         self.years: Counter[int] = Counter()
@@ -197,8 +211,9 @@ class _Tally:
     def _add_places(self, samples: Samples) -> None:
         known = np.isfinite(samples.lat) & np.isfinite(samples.lon)
         lat, lon = samples.lat[known], samples.lon[known]
-        codes, counts = np.unique(country_codes(lat, lon), return_counts=True)
-        self.countries.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
+        if self._with_countries:
+            codes, counts = np.unique(country_codes(lat, lon), return_counts=True)
+            self.countries.update(dict(zip(codes.tolist(), counts.tolist(), strict=True)))
         if self._centres is None:
             return
         label = samples.label[known]
