@@ -92,7 +92,7 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(table: Path, tm
     draw = random.Random()
     out = tmp_path / "killed"
     num_killed, delays = 0, []
-    for _ in range(5):
+    for _ in range(4):
         delays.append(draw.uniform(0, seconds))
         attempt = run(table, out, delays[-1])
         num_killed += attempt.returncode == -signal.SIGKILL
@@ -102,6 +102,22 @@ def test_killed_at_any_moment_and_run_again_gives_the_same_bytes(table: Path, tm
     assert last.returncode == 0, (delays, last.stderr)
     assert num_killed > 0, delays
     assert digest(out) == expected, delays
+
+
+def test_half_written_files_of_a_killed_build_disappear(table: Path, tmp_path: Path) -> None:
+    expected = build(config(table, tmp_path / "whole"))
+
+    def stop(stage: str, done: int, total: int | None) -> None:
+        if stage == "store":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(config(table, tmp_path / "out"), progress=stop)
+    (tmp_path / "out" / "validation").mkdir()
+    for folder in ("", "validation", FOLDER):
+        (tmp_path / "out" / folder / ".samples.parquet.123.tmp").write_bytes(b"half")
+    build(config(table, tmp_path / "out"))
+    assert digest(tmp_path / "out") == digest(expected.out)
 
 
 def test_finished_stages_are_not_done_again(table: Path, tmp_path: Path) -> None:

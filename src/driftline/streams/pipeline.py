@@ -23,7 +23,7 @@ from driftline.streams.ordered import OrderedRows
 from driftline.streams.readers.columns import missing_column
 from driftline.streams.spill import SpillCounts, find_duplicates, spill_part
 from driftline.streams.splits import preprocessing_count
-from driftline.streams.tables import BuiltTables, TableCounts, write_tables
+from driftline.streams.tables import BuiltTables, Split, TableCounts, write_tables
 from driftline.streams.workshop import Workshop
 from driftline.types import DriftlineError
 
@@ -87,15 +87,8 @@ def build_tables(config: BuildConfig, table: Table, shop: Workshop, progress: Pr
 
     def tables() -> dict[str, Any]:
         progress("tables", 0, rows.num_rows)
-        counts = write_tables(
-            rows,
-            classes,
-            shop.folder,
-            num_preprocessing=num_first,
-            validation_share=config.validation,
-            seed=config.seed,
-            has_image=rules.has_image,
-        )
+        split = Split(classes, num_first, config.validation, config.seed)
+        counts = write_tables(rows, split, shop.folder, has_image=rules.has_image)
         return asdict(counts)
 
     counts = TableCounts(**shop.stage("tables", tables))

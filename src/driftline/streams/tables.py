@@ -6,6 +6,7 @@ table names images, image), with the counts. Time is read back and checked after
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from driftline.streams.accounting import Accounting
+from driftline.streams.ahead import map_ahead
 from driftline.streams.classing import Classes
 from driftline.streams.durable import replacing
 from driftline.streams.ordered import OrderedRows
@@ -108,18 +110,35 @@ class TableWriter:
         self._writer.close()
 
 
-def write_tables(
-    rows: OrderedRows,
-    classes: Classes,
-    folder: Path,
-    *,
-    num_preprocessing: int,
-    validation_share: float,
-    seed: int,
-    has_image: bool,
-) -> TableCounts:
-    """Write train.parquet and validation.parquet; the first rows are set apart, rows in no class left out."""
-    counts = TableCounts(num_preprocessing)
+@dataclass(frozen=True)
+class Split:
+    """How rows are divided and labelled: the first ones are set apart, a share of the others is held out."""
+
+    classes: Classes
+    num_preprocessing: int
+    validation_share: float
+    seed: int
+
+    def __call__(
+        self, numbered: tuple[int, pl.DataFrame]
+    ) -> tuple[list[tuple[pl.DataFrame, LabelArray]], int]:
+        """Rows and labels for stream and validation set, and the number of rows in no class."""
+        ordinal, frame = numbered
+        skipped = min(max(self.num_preprocessing - ordinal, 0), frame.height)
+        rest = frame.slice(skipped)
+        labels = self.classes.label(rest)
+        ordinals = np.arange(ordinal + skipped, ordinal + frame.height)
+        held_out = is_validation(self.seed, ordinals, self.validation_share)
+        kept = labels >= 0
+        sets = [
+            (rest.filter(pl.Series(chosen)), labels[chosen]) for chosen in (kept & ~held_out, kept & held_out)
+        ]
+        return sets, int((~kept).sum())
+
+
+def write_tables(rows: OrderedRows, split: Split, folder: Path, *, has_image: bool) -> TableCounts:
+    """Write train.parquet and validation.parquet; rows are labelled on another thread while earlier ones are written."""
+    counts = TableCounts(split.num_preprocessing)
     with (
         replacing(folder / "train.parquet") as train_path,
         replacing(folder / "validation.parquet") as validation_path,
@@ -128,25 +147,24 @@ def write_tables(
             TableWriter(train_path, has_image=has_image) as train,
             TableWriter(validation_path, has_image=has_image) as validation,
         ):
-            ordinal = 0
-            for frame in rows:
-                skipped = min(max(num_preprocessing - ordinal, 0), frame.height)
-                rest = frame.slice(skipped)
-                labels = classes.label(rest)
-                held_out = is_validation(
-                    seed, np.arange(ordinal + skipped, ordinal + frame.height), validation_share
-                )
-                kept = labels >= 0
-                counts.num_no_class += int((~kept).sum())
-                for writer, chosen in ((train, kept & ~held_out), (validation, kept & held_out)):
-                    writer.write(rest.filter(pl.Series(chosen)), labels[chosen])
-                ordinal += frame.height
-        assert ordinal == rows.num_rows, (ordinal, rows.num_rows)
+            for sets, num_no_class in map_ahead(split, _numbered(rows), threads=1, ahead=1):
+                counts.num_no_class += num_no_class
+                for writer, (frame, labels) in zip((train, validation), sets, strict=True):
+                    writer.write(frame, labels)
         counts.num_train, counts.num_validation = train.num_rows, validation.num_rows
         counts.num_albums = train.num_albums
         for path, expected in ((train_path, train.num_rows), (validation_path, validation.num_rows)):
             check_written(path, expected, ordered=not rows.given_order)
     return counts
+
+
+def _numbered(rows: OrderedRows) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Frames, each with the place of its first row in the order."""
+    ordinal = 0
+    for frame in rows:
+        yield ordinal, frame
+        ordinal += frame.height
+    assert ordinal == rows.num_rows, (ordinal, rows.num_rows)
 
 
 def check_written(path: Path, num_rows: int, *, ordered: bool) -> None:

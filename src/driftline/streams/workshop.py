@@ -70,7 +70,8 @@ def workshop(out: Path, fingerprint: str, say: Callable[[str], None]) -> Iterato
             say("The table or the options are not those of the unfinished build found here: starting over.")
             clear(out)
             folder.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(folder)
+        for place in (folder, out, out / "validation"):
+            remove_unfinished(place)
         if found != fingerprint:
             with replacing(plan) as temporary:
                 temporary.write_text(json.dumps(fingerprint), encoding="utf-8")
