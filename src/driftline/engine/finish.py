@@ -25,6 +25,7 @@ from driftline.engine.logs import write_parquet, write_table
 from driftline.geo import s2
 from driftline.geo.distance import great_circle_km
 from driftline.learners.base import State
+from driftline.learners.replay import Arithmetic
 from driftline.metrics.geolocation import error_cdf
 from driftline.metrics.log import PredictionLog
 from driftline.metrics.summary import summarise_geolocation, summarise_online, summarise_transfer
@@ -148,7 +149,9 @@ def _online_figures(run: Run, transfer: pl.DataFrame, kept: dict[str, dict[str, 
     figures["checkpoints"] = {
         name: {k: s[k] for k in ("step", "position", "time")} for name, s in kept.items()
     }
-    figures |= summarise_transfer(transfer, {name: state["time"] for name, state in kept.items()})
+    # Without a validation set there is no transfer to speak of.
+    times = {name: state["time"] for name, state in kept.items()} if len(transfer) else {}
+    figures |= summarise_transfer(transfer, times)
     _write_pictures(run, run.setup.stream.train, log.position, log.label, log.pred, log.time)
     return figures | _geolocation(run, run.setup.stream.train, log.position, log.pred)
 
@@ -187,24 +190,22 @@ def _distances(
 def _conditions(run: Run) -> dict[str, Any]:
     """How the figures came about."""
     config = run.config
-    seen = min(run.num_steps * config.batch_size, run.setup.num_samples)
-    if config.learner == "supervised":
-        seen = int(run.num_steps * config.batch_size)
+    arithmetic = Arithmetic.choose(config.device, config.precision)
     return {
         "stream": {"name": run.setup.stream.name, "fingerprint": run.setup.stream.fingerprint},
         "classes": len(run.setup.stream.classes),
-        "samples": seen,
+        "samples": run.num_samples,
         "steps": run.num_steps,
         "bad_samples": run.num_bad,
         "gradient_steps": run.num_steps * config.gd_steps * config.num_members
         if config.learner != "none"
         else 0,
         "seconds": round(run.seconds, 3),
-        "samples_per_second": round(seen / max(run.seconds, 1e-9), 1),
+        "samples_per_second": round(run.num_samples / max(run.seconds, 1e-9), 1),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "seed": config.seed,
         "resumed": run.resumed,
-        "precision": getattr(run.learner, "precision", config.precision),
+        "precision": str(arithmetic.dtype).removeprefix("torch."),
         "digest": config.digest(),
         "versions": {
             "driftline": VERSION,

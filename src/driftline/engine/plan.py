@@ -21,6 +21,8 @@ class Plan(Protocol):
     """Gives the next step's positions while it can."""
 
     num_steps: int
+    total: int
+    """Samples that all steps together go through."""
 
     def next(self) -> FetchRequest | None:
         """The next request; None at the end, or while a decision is pending."""
@@ -54,7 +56,7 @@ class OnlinePlan:
         labels: Callable[[IntArray], LabelArray] | None,
         decide_every: int | None,
     ) -> None:
-        self.num_samples = num_samples
+        self.num_samples = self.total = num_samples
         self.num_steps = -(-num_samples // batch_size)
         self.batch_size = batch_size
         self.gd_steps = gd_steps

@@ -79,6 +79,7 @@ class Run:
         self.setup = Setup(config, stream or open_stream(config.stream))
         plan = self.setup.plan()
         self.num_steps = plan.num_steps
+        self.num_samples = plan.total
         self._plan = plan
         self.kept = kept_steps(plan.num_steps, config.learner == "supervised")
         self._pending: list[FetchRequest] = []
