@@ -114,7 +114,7 @@ def _header(tree: Any, tensors: dict[str, Tensor]) -> bytes:
 
 def _bytes(tensor: Tensor) -> memoryview:
     flat = tensor.cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
 
 
 # -- read
