@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from driftline.streams import web
 from driftline.streams.decode import encode
 from driftline.streams.download import UrlSource, fetch_images
 from driftline.streams.images import IngestProgress
+from driftline.streams.journal import journalled
 from driftline.streams.sources import Missing
 from driftline.streams.store import ImageFormat, StoredStream, finish_stream, verify
 from driftline.streams.web import Browser, Limits, WebError, is_public
@@ -392,7 +394,7 @@ def stream_of_urls(path: Path, urls: list[str]) -> None:
             "lon": [0.0] * count,
         }
     )
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(path.parent / "rows.parquet")
     rows[:5].write_parquet(path.parent / "validation.parquet")
     finish_stream(
@@ -434,21 +436,58 @@ def test_a_stream_gets_its_images_and_the_dead_links_are_listed(server: Server, 
         fetch_images(path, **options)
 
 
-def test_fetching_goes_on_after_an_interruption(server: Server, tmp_path: Path) -> None:
-    path = tmp_path / "stream"
-    stream_of_urls(path, [f"{server.url}/image/{i}" for i in range(40)])
+FETCH = """
+import sys
+from pathlib import Path
+from driftline.streams.download import UrlSource, fetch_images
+from driftline.streams.web import Limits
 
-    def interrupt(name: str, state: IngestProgress) -> None:
-        if name == "train" and state.rows_done >= 16:
-            raise KeyboardInterrupt
+if __name__ == "__main__":
+    source = UrlSource(concurrency=2, limits=Limits(allow_private=True))
+    fetch_images(Path(sys.argv[1]), source=source, rows_per_shard=64, workers=int(sys.argv[2]))
+"""
 
-    options: dict[str, Any] = {"source": source(concurrency=2), "rows_per_shard": 8, "workers": 0}
-    with pytest.raises(KeyboardInterrupt):
-        fetch_images(path, **options, progress=interrupt)
-    before = server.asked.total()
-    fetch_images(path, **options)
-    assert server.asked.total() - before < 40
-    assert len(StoredStream(path).train) == 40
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_killed_fetch_asks_again_only_for_what_was_under_way(
+    server: Server, tmp_path: Path, workers: int
+) -> None:
+    stream_of_urls(tmp_path / "whole" / "stream", urls := [f"{server.url}/image/{i}" for i in range(128)])
+    fetch_images(tmp_path / "whole" / "stream", source=source(), rows_per_shard=64, workers=0)
+    server.asked.clear()
+    path = tmp_path / "killed" / "stream"
+    stream_of_urls(path, urls)
+    (tmp_path / "fetch.py").write_text(FETCH)
+    command = [sys.executable, str(tmp_path / "fetch.py"), str(path), str(workers)]
+    for wanted in (30, 80, 110):
+        process = subprocess.Popen(command)
+        while process.poll() is None and server.asked.total() < wanted:
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+    fetch_images(path, source=source(), rows_per_shard=64, workers=workers)
+    assert server.asked.total() < 133 + 3 * 20
+    names = ["stream.json", "samples.parquet", "images-00000.bin", "images-00001.bin", "images-00001.idx"]
+    for name in names:
+        assert (path / name).read_bytes() == (tmp_path / "whole" / "stream" / name).read_bytes(), name
+
+
+def test_a_journal_with_a_torn_or_damaged_end_gives_what_is_whole(tmp_path: Path) -> None:
+    outcomes = [b"one", Missing("gone"), b"", Missing("slow", passing=True), b"five" * 100]
+    journal = tmp_path / "journal"
+    assert list(journalled(journal, lambda start: iter(outcomes[start:]))) == outcomes
+    whole = journal.read_bytes()
+    for size in range(len(whole)):
+        journal.write_bytes(whole[:size] + b"\xff" * (size % 3))
+        asked: list[int] = []
+
+        def rest(start: int, asked: list[int] = asked) -> Iterator[bytes | Missing]:
+            asked.append(start)
+            return iter(outcomes[start:])
+
+        assert list(journalled(journal, rest)) == outcomes
+        assert asked[0] < 5
+        assert journal.read_bytes() == whole
 
 
 def test_a_stream_without_addresses_says_so(tmp_path: Path) -> None:

@@ -174,9 +174,18 @@ def _read_one(
     if file not in opened:
         if len(opened) >= 64:
             opened.pop(next(iter(opened)))
-        opened[file] = LocalFile(files[file])
+        opened[file] = _opened(files[file])
     data = opened[file].read(offset, size)
     return data if len(data) == size else Missing(f"{files[file].name} is cut short")
+
+
+def _opened(path: Path) -> LocalFile:
+    try:
+        return LocalFile(path)
+    except OSError as error:
+        raise DriftlineError(
+            f"cannot read {path} ({error.strerror}); put it back and run the same command again"
+        ) from None
 
 
 _COPY_HEADER = struct.Struct("<QI")

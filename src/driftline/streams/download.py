@@ -141,6 +141,7 @@ def fetch_images(
                 engine=engine,
                 address=address,
                 retry=True,
+                journal=True,
                 progress=None if progress is None else _named(progress, name),
             )
     if "train" not in results:

@@ -93,13 +93,15 @@ def ingest(
     engine: Literal["pool", "ray"] = "pool",
     address: str | None = None,
     retry: bool = False,
+    journal: bool = False,
     progress: Callable[[IngestProgress], None] | None = None,
 ) -> IngestResult:
     """Make the shards of a split from a Parquet file of rows in their final order.
 
     The rows need the columns id, image, time, user, label, lat, lon; `image` is the name the source knows. `workers`
     is the number of processes (default: one a processor; 0: work in this process). `retry` makes those shards again
-    that have failures which may pass, fetching only what is missing.
+    that have failures which may pass, fetching only what is missing. `journal` keeps the images of unfinished shards
+    too, at the cost of writing each twice: for sources that are slow.
     """
     num_rows = len(RowReader(rows, NEEDED))
     if not num_rows:
@@ -113,7 +115,7 @@ def ingest(
             _same_plan(out, rows, source, image_size=image_size, kind=kind, rows_per_shard=rows_per_shard)
             starts = range(0, num_rows, rows_per_shard)
             tasks = [
-                ShardTask(rows, out, k, start, stop, source, image_size, kind, retry)
+                ShardTask(rows, out, k, start, stop, source, image_size, kind, retry, journal)
                 for k, start in enumerate(starts)
                 for stop in [min(start + rows_per_shard, num_rows)]
             ]
@@ -220,9 +222,10 @@ def _same_plan(out: Path, rows: Path, source: ImageSource, **settings: Any) -> N
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         differing = [key for key in plan if before.get(key) != plan[key]]
-        if any(len(RowReader(kept)) for kept in path.parent.glob("rows-*.parquet")):
-            if not differing:
-                return
+        finished = [len(RowReader(kept)) for kept in path.parent.glob("rows-*.parquet")]
+        if not differing and (any(finished) or not finished):
+            return
+        if any(finished):
             key = differing[0]
             raise DriftlineError(
                 f"{out} holds an unfinished build with {key} = {before.get(key)!r}, not {plan[key]!r}; "
@@ -238,6 +241,7 @@ def _clear(out: Path) -> None:
     for pattern in (
         "images-*.idx",
         "images-*.bin",
+        f"{WORK_FOLDER}/partial-*.bin",
         f"{WORK_FOLDER}/rows-*.parquet",
         f"{WORK_FOLDER}/failed-*.parquet",
     ):

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from driftline.streams.decode import UndecodableError, prepare, to_raw
 from driftline.streams.durable import explaining_full_disk, replacing
 from driftline.streams.finish import WORK_FOLDER
+from driftline.streams.journal import journalled
 from driftline.streams.rows import RowReader
 from driftline.streams.shards import ShardWriter, iter_shard, shard_info, shard_name
 from driftline.streams.sources import Found, ImageSource, Missing
@@ -51,6 +52,8 @@ class ShardTask:
     image_size: int
     kind: Literal["jpeg", "raw"]
     retry: bool = False
+    journal: bool = False
+    """Keep what an unfinished shard has got so far."""
 
     @property
     def num_rows(self) -> int:
@@ -71,6 +74,11 @@ class ShardTask:
     def failed_file(self) -> Path:
         """The rows that have none, with the reason."""
         return self.out / WORK_FOLDER / f"failed-{self.number:05d}.parquet"
+
+    @property
+    def journal_file(self) -> Path:
+        """What an unfinished shard has got so far."""
+        return self.out / WORK_FOLDER / f"partial-{self.number:05d}.bin"
 
     def is_done(self) -> bool:
         """True when the shard and its tables are there and need no other attempt."""
@@ -110,6 +118,7 @@ def make_shard(task: ShardTask, advance: Advance) -> tuple[int, int]:
                     reported = len(failed)
             _write_tables(task, table, kept, failed)
             writer.commit()
+        task.journal_file.unlink(missing_ok=True)
     return len(names), len(kept)
 
 
@@ -117,7 +126,11 @@ def _payloads(task: ShardTask, names: list[str]) -> Iterator[bytes | Missing]:
     """A payload or a reason for each row. On a retry, what an earlier attempt settled is taken from it."""
     settled = _settled(task) if task.retry else None
     if settled is None:
-        yield from (_made(found, task) for found in task.source.read(names))
+
+        def rest(start: int) -> Iterator[bytes | Missing]:
+            return (_made(found, task) for found in task.source.read(names[start:]))
+
+        yield from journalled(task.journal_file, rest) if task.journal else rest(0)
         return
     stored = iter_shard(task.out, task.number)
     again = task.source.read([name for i, name in enumerate(names) if settled.get(i, _KEPT).passing])

@@ -6,9 +6,11 @@ run stops with an error that names it. The pool knows which task each worker has
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -170,9 +172,9 @@ def _cause(exit_code: int | None) -> str:
 def _serve(pipe: Connection, parent: int) -> None:
     """The life of a worker: tasks in, results out, until the other end closes or the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
 
     def advance(num_rows: int, num_failed: int) -> None:
-        # An orphan must not go on writing beside the build that was started after its parent died.
         if os.getppid() != parent:
             os._exit(1)
         pipe.send(("advance", (num_rows, num_failed)))
@@ -183,6 +185,13 @@ def _serve(pipe: Connection, parent: int) -> None:
         except EOFError:
             return
         pipe.send(outcome(function, task, advance))
+
+
+def _die_with_parent() -> None:
+    """An orphan must not go on writing beside the build that is started after its parent was killed."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def outcome(function: Any, task: Any, advance: Advance) -> tuple[str, Any]:
