@@ -24,7 +24,6 @@ from driftline.streams import web
 from driftline.streams.decode import encode
 from driftline.streams.download import UrlSource, fetch_images
 from driftline.streams.images import IngestProgress
-from driftline.streams.journal import journalled
 from driftline.streams.sources import Missing
 from driftline.streams.store import ImageFormat, StoredStream, finish_stream, verify
 from driftline.streams.web import Browser, Limits, WebError, is_public
@@ -255,25 +254,6 @@ def test_only_what_may_pass_is_asked_for_again(server: Server) -> None:
     assert server.asked == {"/broken": 3, "/nothing": 1, "/html": 1}
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "image.jpg",
-        "ftp://127.0.0.1/a",
-        "file:///etc/passwd",
-        "http://",
-        "http://[::1",
-        "http://a:99999/",
-        "http://a b/",
-        "javascript:1",
-    ],
-)
-def test_what_is_no_web_address_is_refused(url: str) -> None:
-    (found,) = source(attempts=1).read([url])
-    assert isinstance(found, Missing)
-
-
 def test_nobody_listening_is_a_passing_failure() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -327,21 +307,6 @@ def test_the_connection_goes_to_the_address_that_was_checked(
         Browser(Limits()).get(f"http://photos.example:{port}/image")
     assert asked == ["photos.example"] * 2
     assert sum(server.asked.values()) == 1
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1", "10.0.0.1", "172.16.5.4", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1", "255.255.255.255",
-     "240.0.0.1", "::1", "::", "fe80::1%eth0", "fc00::1", "::ffff:10.0.0.1", "2002:7f00:1::", "64:ff9b::a00:1", "ff02::1"],
-)  # fmt: skip
-def test_addresses_that_are_not_public(address: str) -> None:
-    assert not is_public(address)
-
-
-def test_public_addresses() -> None:
-    assert all(
-        is_public(address) for address in ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"]
-    )
 
 
 def test_connections_are_used_again(server: Server) -> None:
@@ -470,24 +435,6 @@ def test_a_killed_fetch_asks_again_only_for_what_was_under_way(
     names = ["stream.json", "samples.parquet", "images-00000.bin", "images-00001.bin", "images-00001.idx"]
     for name in names:
         assert (path / name).read_bytes() == (tmp_path / "whole" / "stream" / name).read_bytes(), name
-
-
-def test_a_journal_with_a_torn_or_damaged_end_gives_what_is_whole(tmp_path: Path) -> None:
-    outcomes = [b"one", Missing("gone"), b"", Missing("slow", passing=True), b"five" * 100]
-    journal = tmp_path / "journal"
-    assert list(journalled(journal, lambda start: iter(outcomes[start:]))) == outcomes
-    whole = journal.read_bytes()
-    for size in range(len(whole)):
-        journal.write_bytes(whole[:size] + b"\xff" * (size % 3))
-        asked: list[int] = []
-
-        def rest(start: int, asked: list[int] = asked) -> Iterator[bytes | Missing]:
-            asked.append(start)
-            return iter(outcomes[start:])
-
-        assert list(journalled(journal, rest)) == outcomes
-        assert asked[0] < 5
-        assert journal.read_bytes() == whole
 
 
 def test_a_stream_without_addresses_says_so(tmp_path: Path) -> None:
