@@ -21,7 +21,7 @@ from PIL import Image
 
 from driftline.engine import tensor_file
 from driftline.engine.checkpoint import weights_path
-from driftline.engine.logs import write_parquet, write_table
+from driftline.engine.logs import quarantine_table, write_parquet, write_table
 from driftline.geo import s2
 from driftline.geo.distance import great_circle_km
 from driftline.learners.base import State
@@ -48,10 +48,11 @@ def finish_run(run: Run) -> dict[str, Any]:
     """Write everything; the summary."""
     out, stream = run.out, run.setup.stream
     write_parquet(run.curves, out / "curves.parquet")
-    write_table(run.quarantine.table(), out / "quarantine.parquet")
     write_table(class_table(stream.classes), out / "classes.parquet")
     kept = _kept_weights(run)
-    transfer = _transfer(run, kept)
+    bad: dict[int, BadSampleError] = {}
+    transfer = _transfer(run, kept, bad)
+    write_table(_set_aside(run, bad), out / "quarantine.parquet")
     write_table(transfer.to_arrow().cast(TRANSFER), out / "transfer.parquet")
     figures: dict[str, Any] = {"format": FORMAT, "protocol": PROTOCOL}
     if run.config.learner == "supervised":
@@ -59,7 +60,7 @@ def finish_run(run: Run) -> dict[str, Any]:
     else:
         write_parquet(run.predictions, out / "predictions.parquet")
         figures |= _online_figures(run, transfer, kept)
-    figures |= _conditions(run)
+    figures |= _conditions(run) | {"bad_validation_samples": len(bad)}
     with replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(figures, indent=2) + "\n")
     return figures
@@ -85,18 +86,33 @@ TRANSFER = pa.schema(
 )
 
 
-def _transfer(run: Run, kept: dict[str, dict[str, Any]]) -> pl.DataFrame:
-    """Predictions for the whole validation set by each of the kept weights."""
+def _set_aside(run: Run, bad: dict[int, BadSampleError]) -> pa.Table:
+    """The bad samples of both splits."""
+    num_validation = len(run.setup.stream.validation)
+    if len(bad) > run.config.max_bad_share * num_validation:
+        run.warn(
+            f"{len(bad)} of {num_validation} validation samples could not be used (see quarantine.parquet); "
+            "transfer is measured on the others"
+        )
+    rows = [
+        {"position": p, "step": None, "reason": error.reason, "split": "validation"}
+        for p, error in sorted(bad.items())
+    ]
+    return pa.concat_tables([run.quarantine.table(), quarantine_table(rows)])
+
+
+def _transfer(run: Run, kept: dict[str, dict[str, Any]], bad: dict[int, BadSampleError]) -> pl.DataFrame:
+    """Predictions for the whole validation set by each of the kept weights; the samples that are `bad` are noted."""
     present = run.learner.weights()
-    frames = [_evaluate(run, name, state["weights"]) for name, state in kept.items()]
+    frames = [_evaluate(run, name, state["weights"], bad) for name, state in kept.items()]
     run.learner.load_weights(present)
     return pl.concat(frames)
 
 
-def _evaluate(run: Run, name: str, weights: State) -> pl.DataFrame:
+def _evaluate(run: Run, name: str, weights: State, bad: dict[int, BadSampleError]) -> pl.DataFrame:
     run.learner.load_weights(weights)
     parts = []
-    for positions, labels, times, images in _validation_batches(run):
+    for positions, labels, times, images in _validation_batches(run, bad):
         classes = run.learner.predict(images).topk(min(TOP, len(run.setup.stream.classes)), dim=1).indices
         top = classes.cpu().numpy().astype(np.int32)
         columns = {"position": positions, "time": times, "label": labels, "pred": top[:, 0].copy()}
@@ -115,7 +131,9 @@ def _evaluate(run: Run, name: str, weights: State) -> pl.DataFrame:
     return pl.concat([empty, *parts]).select(pl.lit(name).alias("checkpoint"), pl.all())
 
 
-def _validation_batches(run: Run) -> Iterator[tuple[IntArray, LabelArray, IntArray, torch.Tensor]]:
+def _validation_batches(
+    run: Run, bad: dict[int, BadSampleError]
+) -> Iterator[tuple[IntArray, LabelArray, IntArray, torch.Tensor]]:
     split = run.setup.stream.validation
     starts = iter(range(0, len(split), EVALUATION_BATCH))
     nothing = np.empty(0, np.int64)
@@ -129,6 +147,7 @@ def _validation_batches(run: Run) -> Iterator[tuple[IntArray, LabelArray, IntArr
     pipeline = Pipeline(run.setup.fetcher(split), plan, run.config.workers)
     try:
         while (fetched := pipeline.next()) is not None:
+            bad |= {error.position: error for error in fetched.bad}
             if fetched.samples is not None and fetched.test_images is not None and len(fetched.samples):
                 yield (
                     fetched.samples.position,
