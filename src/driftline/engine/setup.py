@@ -65,6 +65,11 @@ class Setup:
                 f"polrs_every = {config.polrs_every} is longer than the stream of {self.num_samples} samples: "
                 "the search would never take effect; lower --polrs-every or give a share such as 1/18"
             )
+        if config.adaptive_buffer and amount(config.adrep_every, self.num_samples) > self.num_samples:
+            raise DriftlineError(
+                f"adrep_every = {config.adrep_every} is longer than the stream of {self.num_samples} samples: "
+                "the buffer would never adapt; lower --adrep-every or give a share such as 1/90"
+            )
         if self.stream.fixed_size and config.image_size not in (None, self.stream.image_size):
             raise DriftlineError(
                 f"image_size = {config.image_size}: the stream holds images of {self.stream.image_size} pixels, drop --image-size"

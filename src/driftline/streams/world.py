@@ -65,6 +65,10 @@ class World:
             raise DriftlineError(
                 f"a world of {self.length} photos: the length must lie between {SHORTEST} and {LONGEST}"
             )
+        if not 0 <= self.seed < 2**63:
+            raise DriftlineError(
+                f"a world of seed {self.seed}: the seed must be 0 or more and less than 2**63"
+            )
 
     @property
     def name(self) -> str:
