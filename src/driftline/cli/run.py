@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import tyro
@@ -15,8 +13,6 @@ from rich.table import Table
 
 from driftline.cli.flags import parse
 from driftline.config import RunConfig, read_config
-
-STOPPED_BY = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @dataclass(frozen=True)
@@ -84,14 +80,10 @@ def _warn(message: str) -> None:
 
 
 def _execute(run: Any) -> int:
-    """Go through the run, showing it; on SIGINT or SIGTERM finish the step, save, and say how to go on."""
-    code = _go_through(run)
-    if code:
-        print(
-            f"stopped and saved after step {run.loop.step} of {run.num_steps}; go on with: driftline resume {run.out}"
-        )
+    """Go through the run to its end, or say how to go on."""
+    summary, code = _completed(run)
+    if summary is None:
         return code
-    summary = run.finish()
     console = Console()
     console.print(result_table([(run.out.name, summary)]))
     console.print(
@@ -102,27 +94,26 @@ def _execute(run: Any) -> int:
     return 0
 
 
-def _go_through(run: Any) -> int:
-    """0 at the end of the stream, or the exit code of the signal that stopped it."""
+def _completed(run: Any) -> tuple[dict[str, Any] | None, int]:
+    """The summary; or None and the exit code of the signal that stopped the run, after its step was done and saved."""
     from driftline.cli.progress import Progress
+    from driftline.engine.signals import Signals, Stopped
 
-    caught: list[int] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-
-    before = {number: signal.signal(number, stop) for number in STOPPED_BY}
-    try:
-        with Progress(run.setup.num_samples, run.num_steps, run.out.name) as progress:
-            for record in run.records():
-                progress.add(record)
-                if caught:
-                    run.save(wait=True)
-                    return STOPPED_BY[signal.Signals(caught[0])]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return 0
+    go_on = f"go on with: driftline resume {run.out}"
+    with Signals() as signals:
+        try:
+            with Progress(run.setup.num_samples, run.num_steps, run.out.name) as progress:
+                for record in run.records():
+                    progress.add(record)
+                    if signals.code:
+                        run.save(wait=True)
+                        print(f"stopped and saved after step {run.loop.step} of {run.num_steps}; {go_on}")
+                        return None, signals.code
+            signals.at_once = True  # all steps are saved, and finishing can be repeated
+            return run.finish(), 0
+        except Stopped as stopped:
+            print(f"stopped at once, what was saved stays; {go_on}")
+            return None, stopped.code
 
 
 def result_table(runs: list[tuple[str, dict[str, Any]]]) -> Table:
@@ -203,10 +194,10 @@ def demo(args: list[str]) -> int:
         if summary is None:
             unfinished = (out / "config.toml").exists()
             run = Run.resume(out, warn=_warn) if unfinished else Run(config, out, warn=_warn)
-            if code := _go_through(run):
-                print("stopped and saved; `driftline demo` goes on where it stopped")
+            summary, code = _completed(run)
+            if summary is None:
+                print("`driftline demo` goes on where it stopped, too")
                 return code
-            summary = run.finish()
         finished.append((name, summary))
     page = flags.out / "report.html"
     write_report([flags.out / name for name in DEMO_RUNS], page)

@@ -112,16 +112,20 @@ class Run:
         out: Path | str,
         *,
         workers: int | None = None,
+        stream: Stream | None = None,
         learner: MakeLearner | None = None,
         warn: Warn = print,
     ) -> Run:
-        """The unfinished run in a directory, set back to its newest whole checkpoint."""
+        """The unfinished run in a directory, set back to its newest whole checkpoint.
+
+        A stream or learner of your own must be given again: config.toml names only built-in ones.
+        """
         folder = Path(out)
         if not (folder / "config.toml").exists():
             raise DriftlineError(f"{folder} holds no run: there is no config.toml in it")
         config = read_config(folder / "config.toml")
         config = replace(config, workers=workers or config.workers)
-        return cls(config, folder, learner=learner, warn=warn, resume=True)
+        return cls(config, folder, stream=stream, learner=learner, warn=warn, resume=True)
 
     # -- the loop with everything around it
 

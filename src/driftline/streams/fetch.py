@@ -7,6 +7,7 @@ step, whoever uses it. A sample that cannot be decoded is left out of every batc
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ CENTRE_SHARE = 7 / 8
 """Part of the short side that the test view of a large image shows (224 of 256)."""
 HANG_SECONDS = 600.0
 """A fetch that takes longer than this hangs: the storage does not answer."""
-CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = 5.0
 """So long a closing pipeline waits for the reads under way."""
 
 
@@ -185,12 +186,12 @@ class Pipeline:
         plan: Callable[[], FetchRequest | None],
         workers: int,
         *,
-        hang_seconds: float = HANG_SECONDS,
+        hang_seconds: float | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._plan = plan
         self._workers = workers
-        self._hang_seconds = hang_seconds
+        self._hang_seconds = HANG_SECONDS if hang_seconds is None else hang_seconds
         self._jobs: SimpleQueue[tuple[FetchRequest, Future[Fetched]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._pending: list[tuple[FetchRequest, Future[Fetched]]] = []
@@ -252,6 +253,7 @@ class Pipeline:
             future.cancel()
         for _ in self._threads:
             self._jobs.put(None)
+        until = time.monotonic() + (0 if self._hangs else CLOSE_SECONDS)
         for thread in self._threads:
-            thread.join(0 if self._hangs else CLOSE_SECONDS)
+            thread.join(max(0.0, until - time.monotonic()))
         self._threads = []
