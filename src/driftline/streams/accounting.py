@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from driftline.streams.metadata import REASONS
@@ -67,7 +68,7 @@ class Accounting:
         if self.places_ignored:
             table.add_row("  kept without their place, which is none", f"{self.places_ignored:,}", "")
         for reason, num in sorted(self.images_missing.items()):
-            table.add_row(f"  left out again, image: {reason}", f"{num:,}", self._share(num))
+            table.add_row(escape(f"  left out again, image: {reason}"), f"{num:,}", self._share(num))
         return table
 
     def _share(self, num: int) -> str:

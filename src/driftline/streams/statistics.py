@@ -96,7 +96,7 @@ class Statistics:
 
     def overview(self) -> Table:
         """The main figures, beside the paper's."""
-        table = Table(title=f"Stream {self.name}", title_justify="left")
+        table = Table(title=escape(f"Stream {self.name}"), title_justify="left")
         for column in ("", "here", "paper"):
             table.add_column(column, justify="left" if not column else "right")
         table.add_row("samples", f"{self.num_samples:,}", f"{PAPER_STREAM:,}")

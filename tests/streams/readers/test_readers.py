@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import random
 import sqlite3
 import tempfile
 from collections.abc import Callable
@@ -212,6 +213,18 @@ def test_files_that_cannot_be_read_say_why(
 ) -> None:
     with pytest.raises(DriftlineError, match=message):
         read(open_table((str(write(tmp_path / name, content)),), ColumnChoice(), format=format))
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("content", [NARROW * 5000, b"label,time\n" + b"a,2010-01-01\n" * 50_000])
+def test_damage_within_a_compressed_file_is_a_message(
+    tmp_path: Path, compress: Callable[[bytes], bytes], content: bytes
+) -> None:
+    data = bytearray(compress(content + random.Random(0).randbytes(200_000)))
+    data[len(data) // 2 : len(data) // 2 + 64] = bytes(64)
+    path = write(tmp_path / "t", bytes(data))
+    with pytest.raises(DriftlineError, match="damaged"):
+        read(open_table((str(path),), ColumnChoice()))
 
 
 def test_no_such_file_and_a_directory(tmp_path: Path) -> None:

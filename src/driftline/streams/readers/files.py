@@ -12,6 +12,7 @@ import glob
 import gzip
 import io
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ _OPENERS: dict[bytes, Callable[[BinaryIO, str], object]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ": lzma.open,
 }
-_DAMAGED = (EOFError, OSError, lzma.LZMAError)
+_DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error)
 
 
 @dataclass(frozen=True)
