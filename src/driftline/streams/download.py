@@ -128,7 +128,8 @@ def fetch_images(
     size = image_size or manifest.image.size
     results: dict[str, IngestResult] = {}
     todo = _todo(directory, manifest)
-    for name, rows in todo.items():
+    for name in ("train", "validation"):
+        rows = todo[name]
         if len(RowReader(rows)):
             results[name] = ingest(
                 rows,
@@ -144,8 +145,6 @@ def fetch_images(
                 journal=True,
                 progress=None if progress is None else _named(progress, name),
             )
-    if "train" not in results:
-        raise DriftlineError(f"{directory} has no samples; nothing to fetch")
     return _finish(directory, manifest, results, ImageFormat(kind, size, fixed=kind == "raw"))
 
 
@@ -154,7 +153,7 @@ def _named(progress: Callable[[str, IngestProgress], None], name: str) -> Callab
 
 
 def _todo(directory: Path, manifest: Manifest) -> dict[str, Path]:
-    """The rows to fetch, by split, kept in the work folders until all is fetched."""
+    """The rows to fetch, by split, kept in the work folders until all is fetched. Those of train, made last, mark both."""
     todo = {
         name: directory / folder / WORK_FOLDER / "todo.parquet"
         for name, folder in [("validation", "validation"), ("train", "")]

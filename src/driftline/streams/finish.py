@@ -64,6 +64,10 @@ def finish_stream(
             _finish_split(directory / folder, _as_list(rows), image, len(classes), ordered=order == "time")
             for folder, rows in [("", train_rows), ("validation", validation_rows)]
         ]
+        if not splits[0].num_samples:
+            raise DriftlineError(
+                f"{directory}: no sample is left for the stream; check the table and its images"
+            )
         manifest = Manifest(name, order, image, classes, splits[0], splits[1], dict(how))
         with replacing(directory / "stream.json") as temporary:
             temporary.write_text(json.dumps(to_dict(manifest), indent=1) + "\n", encoding="utf-8")

@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 ROWS_PER_SHARD = 16384
+ENOUGH = 10
+"""So many images, of which none can be used, are taken for a mistake."""
 NEEDED = ["id", "image", "time", "user", "label", "lat", "lon"]
 
 
@@ -160,7 +162,7 @@ def _run(
     for num_rows_of_shard, num_kept_of_shard in finished:
         num_seen += num_rows_of_shard
         num_kept += num_kept_of_shard
-        if num_kept == 0 and before == 0 and num_seen >= min(ROWS_PER_SHARD, num_rows):
+        if num_kept == 0 and before == 0 and num_seen >= max(ENOUGH, min(ROWS_PER_SHARD, num_rows)):
             raise _nothing_usable(tasks, num_seen)
 
 

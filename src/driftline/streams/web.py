@@ -206,7 +206,7 @@ class _Connection(http.client.HTTPConnection):
             raise WebError("host not found", passing=True) from None
         allowed = [info for info in found if self.limits.allow_private or is_public(str(info[4][0]))]
         if not allowed:
-            raise WebError(f"refused: {self.host} is at a private address")
+            raise WebError(f"private address, which needs --allow-private: {self.host}")
         family, kind, protocol, _, address = allowed[0]
         plain = socket.socket(family, kind, protocol)
         try:
