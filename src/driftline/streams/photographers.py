@@ -25,7 +25,8 @@ NUM_DAYS = (STOP_S - START_S) // DAY_S
 NUM_MONTHS = 132
 
 ALBUM_STARTS = 0.87
-"""Chance that a photo begins a new album; with the longest album below this gives 1.15 photos an album, as in CLOC."""
+"""Chance that a photo begins a new album. With the longest album below this gives 1.13 photos an album in a long world;
+in a short one neighbours are more often by the same person, and it is 1.14 for 50,000 photos (CLOC: about 1.15)."""
 LONGEST_ALBUM = 8
 JITTER = 0.5
 """Photos are taken at random moments within this part of their slot, so that no two fall into one second."""

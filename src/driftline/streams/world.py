@@ -29,7 +29,8 @@ from driftline.types import (
 
 DEFAULT_LENGTH = 50_000
 SHORTEST = 2_000
-LONGEST = 100_000_000
+LONGEST = 70_000_000
+"""With more, two photos of a busy day could fall into one second."""
 PREPROCESS_SHARE = 0.05
 VALIDATION_SHARE = 0.01
 BLOCK = 256
