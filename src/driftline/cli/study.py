@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from driftline.cli.flags import parse
 from driftline.types import DriftlineError
@@ -128,25 +128,23 @@ def _conditions(jobs: int, threads: int, command: list[str]) -> dict[str, Any]:
 
 
 def _show(console: Console, document: dict[str, Any]) -> None:
+    """Every claim with its verdict, and under it the comparisons that decided."""
     from driftline.experiments.document import effect_text, spread_text
 
-    seeds = len(document["seeds"])
-    spread = "over seeds" if seeds > 1 else "one seed: no spread over seeds"
-    table = Table(title=f"Findings on {document['stream']['name']} ({spread})", title_justify="left")
-    for name in ("figure", "claim / comparison", "verdict", "effect (90 % interval)", "seeds"):
-        table.add_column(name, no_wrap=name in ("figure", "verdict"))
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    say(f"\nFindings on {document['stream']['name']}; effects with 90 % intervals")
     for name, figure in document["figures"].items():
+        say(f"\n[bold]{name}[/]")
         for finding in figure["findings"]:
             verdict = finding["verdict"]
-            table.add_row(name, finding["claim"], f"[{STYLES[verdict]}]{verdict}[/]", "", "", style="bold")
+            say(f"  [{STYLES[verdict]}]{verdict:<12}[/]  {finding['claim']}")
             for check in finding["checks"]:
-                over = spread_text(check) if seeds > 1 and check["range_over_seeds"] else ""
-                table.add_row(
-                    "", f"  {check['what']}", check["verdict"], effect_text(check), over, style="dim"
-                )
+                sure = "" if check["verdict"] == verdict else f"  {check['verdict']}"
+                say(f"[dim]{'':16}{check['what']}: {effect_text(check)}; {spread_text(check)}{sure}[/]")
         for run, why in figure["failed"].items():
-            table.add_row(name, f"not drawn: {run} failed", "", why, "")
-    console.print(table)
+            say(f"  [red]not drawn[/]     {run} failed: {escape(why)}")
 
 
 def _list() -> int:

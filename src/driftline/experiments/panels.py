@@ -115,7 +115,7 @@ def _steps(
         kept = spread(len(curves), NUM_POINTS)
         x, value = (curves[c].to_numpy()[kept].astype(np.float64) for c in ("time", column))
         parts.append(_points(label, x, value))
-    frame = pl.concat(parts)
+    frame = _complete(pl.concat(parts), series)
     return over_time(frame, series, title, step=True, value_format=value_format, log=log)
 
 
@@ -135,7 +135,7 @@ def training_panel(results: Results, series: Series, column: str, title: str) ->
 
 def progress_panel(results: Results, series: Series, column: str, title: str) -> Chart:
     """A training statistic of supervised runs against how much of the training is done."""
-    frame = _frame(results.runs, lambda run: run.binned(column))
+    frame = _complete(_frame(results.runs, lambda run: run.binned(column)), series)
     x = alt.X("x:Q", title="share of the training", axis=alt.Axis(format=".0%", tickCount=5))
     return lines(
         frame, series, title, x=x, value_format="~g", zero=False, under=(_band(frame, series, x, title),)
@@ -172,18 +172,28 @@ def _points(
     return pl.DataFrame(columns).with_columns(run=pl.lit(label))
 
 
+def _complete(frame: pl.DataFrame, series: Series) -> pl.DataFrame:
+    """The frame with an empty row for each series that it lacks.
+
+    Panels share their colours only if all of them know all series.
+    """
+    absent = [name for name in series.all if name not in set(frame["run"])]
+    return pl.concat([frame, pl.DataFrame({"run": absent}, schema={"run": pl.String})], how="diagonal")
+
+
 def _over_time(
     frame: pl.DataFrame, series: Series, title: str, *, value_format: str = PERCENT, zero: bool = True
 ) -> Chart:
     x = alt.X("x:T", title=None, scale=alt.Scale(type="utc", nice=False), axis=alt.Axis(tickCount=5))
-    in_ms = frame.with_columns(pl.col("x") * 1000)
+    in_ms = _complete(frame, series).with_columns(pl.col("x") * 1000)
     band = _band(in_ms, series, x, title)
     return lines(in_ms, series, title, x=x, value_format=value_format, zero=zero, under=(band,))
 
 
 def _band(frame: pl.DataFrame, series: Series, x: alt.X, title: str) -> alt.Chart:
     """The range over seeds, under the lines."""
-    color = alt.Color("run:N", scale=series.only(set(frame["run"])).color(), title=None)
+    legend = alt.Legend(symbolType="stroke", symbolOpacity=1)
+    color = alt.Color("run:N", scale=series.color(), title=None, legend=legend)
     band: alt.Chart = (
         alt.Chart(frame)
         .mark_area(opacity=0.16, clip=True)

@@ -139,7 +139,11 @@ class Results:
 
     def only(self, *labels: str) -> Results:
         """Some of the runs."""
-        return Results({label: self.runs[label] for label in labels}, self.stream, self.scoring)
+        return self.renamed({label: label for label in labels})
+
+    def renamed(self, names: Mapping[str, str]) -> Results:
+        """Some of the runs under other labels."""
+        return Results({new: self.runs[old] for old, new in names.items()}, self.stream, self.scoring)
 
     def online(self, label: str, first: float = 0.0, last: float = 1.0) -> list[Measure]:
         """Average online accuracy over a part of the stream."""

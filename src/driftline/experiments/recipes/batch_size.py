@@ -37,13 +37,13 @@ def runs(setting: Setting) -> Mapping[str, RunConfig]:
 
 def draw(results: Results) -> Drawing:
     """The four panels of the main text, and the same four without replay."""
-    series = Series(results.labels)
+    series = Series(tuple(REPLAY.values()))
     charts: dict[str, Chart] = {}
     for part, labels, letters in (
-        ("replay", REPLAY.values(), "abcd"),
-        ("no replay", ALONE.values(), "efgh"),
+        ("replay", REPLAY, "abcd"),
+        ("no replay", ALONE, "efgh"),
     ):
-        some = results.only(*labels)
+        some = results.renamed({labels[b]: REPLAY[b] for b in BATCH_SIZES})
         made = {
             "Training loss (↓)": training_panel(some, series, "loss", "training loss"),
             "Average online accuracy (↑)": online_panel(some, series),

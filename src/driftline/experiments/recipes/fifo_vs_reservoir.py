@@ -36,10 +36,10 @@ def runs(setting: Setting) -> Mapping[str, RunConfig]:
 
 def draw(results: Results) -> Drawing:
     """The supplement's four panels."""
-    series = Series(results.labels)
+    series = Series(("FIFO", "reservoir"))
     charts: dict[str, Chart] = {}
     for share, letters in zip(SIZES, ("ab", "cd"), strict=True):
-        some = results.only(f"FIFO {share}", f"reservoir {share}")
+        some = results.renamed({f"{kind} {share}": kind for kind in series.names})
         charts[f"({letters[0]}) Average online accuracy (↑), R {share}"] = online_panel(some, series)
         charts[f"({letters[1]}) Backward transfer at H (↑), R {share}"] = backward_panel(some, series, "H")
     return panels(charts)

@@ -113,9 +113,16 @@ def draw(results: Results) -> Drawing:
             f"(a) {len(stream.classes)} S2 cells": _map(stream, found),
             f"(b) Images per country (the {len(top)} largest)": bars(countries, "images"),
             "(c) Images per year": bars(years, "images"),
-            "(d) Distance to the class centre": error_cdf(frame, Series(("class centre",))),
+            "(d) Distance to the class centre": _label_error(frame),
         }
     )
+
+
+def _label_error(frame: pl.DataFrame) -> Chart:
+    chart = error_cdf(frame, Series(("class centre",)))
+    for layer in chart.layer:
+        layer.encoding.x.title = "distance between photo and class centre (km)"
+    return chart
 
 
 def _map(stream: Stream, found: Statistics) -> Chart:
