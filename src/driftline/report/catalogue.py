@@ -168,7 +168,7 @@ def training_figure(found: Sequence[RunDigest], names: Series, interactive: bool
     return Figure(
         "training",
         "Accuracy while training",
-        "Accuracy on the new batch and on the replayed batch, both before the update. Replay far above stream: the buffer is being "
+        "Accuracy on the new batch and on the replayed batch, both before the update (supervised runs, whose photos come shuffled, are left out). Replay far above stream: the buffer is being "
         "memorised. Replay below stream: the buffer holds photos too old to help.",
         "Training accuracy on stream and on replay batches.",
         _linear_log(

@@ -78,6 +78,13 @@ class RunDigest:
         """Predictions for the validation set by the kept weights."""
         return self.run.table("transfer", TRANSFER_COLUMNS)
 
+    def time_range(self) -> tuple[int, int] | None:
+        """First and last time of the photos that the run was tested on."""
+        rows = self.transfer if self.run.is_supervised else self.curves
+        if rows is None or not len(rows):
+            return None
+        return int(rows["time"].min()), int(rows["time"].max())  # type: ignore[arg-type]
+
     @cached_property
     def samples(self) -> pl.DataFrame | None:
         """A few images over time."""
@@ -102,7 +109,10 @@ class RunDigest:
         return {s: float(v[-1]) for s in SCORINGS if len(v := self._curve(s, who)[1])}
 
     def by_month(self) -> pl.DataFrame:
-        """Share of correct predictions in each month; of a supervised run, on the validation photos of that month."""
+        """Share of correct predictions in each month; of a supervised run, on that month's validation photos.
+
+        Where these are few, the validation photos are taken by quarter or by year.
+        """
         if self.run.is_supervised:
             return self._validation_by_month()
         months = sorted(self.fold.months)
@@ -114,7 +124,8 @@ class RunDigest:
 
     def _validation_by_month(self) -> pl.DataFrame:
         last = self._at("H")
-        month = pl.from_epoch("time").dt.truncate("1mo").dt.epoch("s").alias("x")
+        stretch = next((s for s in ("1mo", "1q") if _median_count(last, s) >= FEWEST_PHOTOS), "1y")
+        month = pl.from_epoch("time").dt.truncate(stretch).dt.epoch("s").alias("x")
         return (
             last.select(month, pl.col("correct"))
             .group_by("x")
@@ -124,6 +135,8 @@ class RunDigest:
 
     def line(self, column: str, *, changes: bool = False, num_points: int = NOISY_POINTS) -> pl.DataFrame:
         """One column of the curves: means over stretches of steps, or with `changes` the points where it changes."""
+        if self.run.is_supervised:  # its photos come shuffled: no step has a time of its own
+            return _no_points().drop("kind")
         rows = self.curves.select(
             x=pl.col("time").cast(pl.Float64), value=pl.col(column).cast(pl.Float64)
         ).filter(pl.col("value").is_finite())
@@ -188,7 +201,7 @@ class RunDigest:
                 at - time_s[time_s <= at] + 1 if direction == "backward" else time_s[time_s > at] - at
             )
             if len(spans):
-                kept = curve.span_s >= spans[min(FEWEST_PHOTOS, len(spans)) - 1]
+                kept = curve.span_s >= spans[min(FEWEST_PHOTOS, 1 + len(spans) // 10) - 1]
                 parts.append(_points((curve.span_s[kept] / SECONDS_A_YEAR, curve.accuracy[kept]), checkpoint))
         return pl.concat(parts)
 
@@ -248,6 +261,11 @@ class RunDigest:
         return pl.concat([gained, lost]).select(
             "name", early="early_accuracy", late="late_accuracy", change="change", count="count"
         )
+
+
+def _median_count(rows: pl.DataFrame, stretch: str) -> float:
+    counts = rows.group_by(pl.from_epoch("time").dt.truncate(stretch)).len()["len"]
+    return float(counts.median() or 0)  # type: ignore[arg-type]
 
 
 def _by_column(rows: pl.DataFrame) -> pl.DataFrame:

@@ -39,7 +39,10 @@ def compute(d: RunDigest) -> int:
 
     A PoLRS run of three members does three times the work of a single model for each batch.
     """
-    return len(d.curves) * d.run.config.gd_steps * d.run.config.num_members
+    known = d.run.summary.get("gradient_steps")
+    return (
+        int(known) if known is not None else len(d.curves) * d.run.config.gd_steps * d.run.config.num_members
+    )
 
 
 @dataclass(frozen=True)

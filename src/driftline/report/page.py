@@ -22,7 +22,7 @@ from driftline.report.catalogue import build_figures
 from driftline.report.compare import check_comparable
 from driftline.report.digest import RunDigest, digests
 from driftline.report.figure import Figure, Table, count
-from driftline.report.headline import headline_html
+from driftline.report.headline import figures_of, headline_html
 from driftline.report.markup import figure_html, run_toggle, table_html
 from driftline.report.page_data import Json, page_data, safe_json
 from driftline.report.photos import strip_html
@@ -88,20 +88,20 @@ def _title(found: Sequence[RunDigest]) -> str:
 
 def _lede(found: Sequence[RunDigest]) -> str:
     streams = ", ".join(dict.fromkeys(d.run.config.stream for d in found))
-    times = [d.curves["time"] for d in found if len(d.curves)]
-    if not times:
+    ranges = [r for d in found if (r := d.time_range())]
+    if not ranges:
         return f"Stream {streams}. The run has not made a step yet."
     first, last = (
-        str(np.datetime64(int(t), "s").astype("datetime64[D]"))
-        for t in (min(t[0] for t in times), max(t[-1] for t in times))
+        str(np.datetime64(t, "s").astype("datetime64[D]"))
+        for t in (min(r[0] for r in ranges), max(r[1] for r in ranges))
     )
+    photos = max(figures_of(d).get("samples") or 0 for d in found)
     unfinished = (
         ""
         if all(d.run.is_finished for d in found)
         else " The run is not finished: figures are up to the last step written."
     )
-    photos = count(max(int(d.curves["position"][-1]) + 1 for d in found if len(d.curves)))
-    return f"Stream {streams}: {photos} photos from {first} to {last}, each tested first and then learned from.{unfinished}"
+    return f"Stream {streams}: {count(photos)} photos from {first} to {last}, each tested first and then learned from.{unfinished}"
 
 
 def _group(key: str, title: str, figures: Sequence[Figure]) -> str:
