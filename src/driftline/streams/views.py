@@ -63,17 +63,32 @@ def crop_batch(images_NCHW: Tensor, crops: Crops, size: int) -> Tensor:
     >>> crop_batch(image, whole, 2)[0, 0].tolist()
     [[1.0, 0.0], [3.0, 2.0]]
     """
-    top, left, height, width = torch.from_numpy(crops.boxes.T.astype(np.float32)).to(images_NCHW.device)
-    mirror = torch.from_numpy(np.where(crops.flips, -1.0, 1.0).astype(np.float32)).to(images_NCHW.device)
-    theta = torch.zeros(len(images_NCHW), 2, 3, device=images_NCHW.device)
-    theta[:, 0, 0] = width * mirror
-    theta[:, 0, 2] = 2 * left + width - 1
-    theta[:, 1, 1] = height
-    theta[:, 1, 2] = 2 * top + height - 1
-    grid = torch.nn.functional.affine_grid(theta, [len(images_NCHW), 3, size, size], align_corners=False)
-    return torch.nn.functional.grid_sample(
-        images_NCHW.float(), grid, mode="bilinear", padding_mode="border", align_corners=False
-    )
+    device = images_NCHW.device
+    num, channels, tall, wide = images_NCHW.shape
+    top, left, height, width = torch.from_numpy(crops.boxes.T.astype(np.float32)).to(device)
+    flips = torch.from_numpy(crops.flips).to(device)
+    # Rows first, then columns, each time whole rows of memory: less than half of grid_sample's time.
+    rows = images_NCHW.permute(0, 2, 3, 1).reshape(num * tall, wide * channels)
+    cut = _resample(rows, top, height, None, size, tall)
+    columns = cut.view(num, size, wide, channels).permute(0, 2, 3, 1).reshape(num * wide, channels * size)
+    cut = _resample(columns, left, width, flips, size, wide)
+    return cut.view(num, size, channels, size).permute(0, 2, 3, 1).contiguous()
+
+
+def _resample(
+    lines: Tensor, start: Tensor, length: Tensor, mirror: Tensor | None, size: int, source: int
+) -> Tensor:
+    """Linear interpolation between the `source` lines of each image at `size` places from start to start + length."""
+    place = (torch.arange(size, device=lines.device, dtype=torch.float32) + 0.5) / size
+    if mirror is not None:
+        place = torch.where(mirror[:, None], 1 - place, place)
+    at = ((start[:, None] + length[:, None] * place) * source - 0.5).clamp_(0, source - 1)
+    below = at.floor()
+    first = below.long()
+    base = torch.arange(len(start), device=lines.device)[:, None] * source
+    low = lines.index_select(0, (base + first).view(-1)).float()
+    high = lines.index_select(0, (base + (first + 1).clamp_(max=source - 1)).view(-1)).float()
+    return torch.lerp(low, high, (at - below).view(-1, 1))
 
 
 def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:
