@@ -72,7 +72,10 @@ def _scene(
     row = np.clip(row, 0, height - 1).astype(np.int32)
     column = column.astype(np.int32) % width
     seen = earth.ravel()[row[:, :, None] * width + column[:, None, :]]
-    rgb: NDArray[np.float32] = seen.view(np.uint8).reshape(*seen.shape, 4)[..., :3].astype(np.float32)
+    rgba = seen.view(np.uint8).reshape(*seen.shape, 4)
+    rgb = np.empty((*seen.shape, 3), np.float32)
+    for channel in range(3):  # three long strided copies: NumPy is slow where the last axis is short
+        rgb[..., channel] = rgba[..., channel]
     return rgb
 
 
@@ -92,12 +95,17 @@ def _optics(
     blurred[:, :-1] += pixels[:, 1:]
     blurred[:, :, 1:] += pixels[:, :, :-1]
     blurred[:, :, :-1] += pixels[:, :, 1:]
-    pixels = pixels + soft * (blurred * np.float32(0.2) - pixels)
+    blurred *= np.float32(0.2)
+    blurred -= pixels
+    blurred *= soft
+    blurred += pixels
     amount = (2 + 10 * (1 - quality)).astype(np.float32)[:, None]
     count = SIZE * SIZE * 3
     start = (draws.uniform(seed, "noise", ordinals) * (NOISE_LENGTH - count)).astype(np.int64)
     noise = np.lib.stride_tricks.sliding_window_view(_noise(), count)[start]
-    return pixels + (noise * amount).reshape(pixels.shape)
+    noise *= amount
+    blurred += noise.reshape(pixels.shape)
+    return blurred
 
 
 def _colours(
@@ -120,8 +128,7 @@ def _colours(
     contrast = 0.8 + 0.35 * age
     season = np.cos(2 * np.pi * ((time_s - START_S) / DAY_S % 365.25 - 15) / 365.25) * np.sign(lat)
     snow = np.clip((np.abs(lat) - 35) / 40, 0, 1) * np.clip(season, 0, 1) * 0.5
-    shape = (len(user), 1, 1, -1)
-    scale = (gain * contrast[:, None] * (1 - snow[:, None])).astype(np.float32).reshape(shape)
-    base = (60 * (1 - contrast[:, None]) + 235 * snow[:, None]).astype(np.float32).reshape(shape)
-    seen: NDArray[np.float32] = pixels * scale + base
+    scale = (gain * contrast[:, None] * (1 - snow[:, None])).astype(np.float32)
+    base = (60 * (1 - contrast[:, None]) + 235 * snow[:, None]).astype(np.float32)
+    seen: NDArray[np.float32] = pixels * scale[:, None, None] + base[:, None, None]
     return seen
