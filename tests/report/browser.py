@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import time
@@ -72,14 +73,10 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        import base64
-
-        height = self.run("return document.documentElement.scrollHeight" if whole else "return innerHeight")
-        clip = {"x": 0, "y": 0, "width": self.run("return innerWidth"), "height": height, "scale": 1}
-        options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+    def screenshot(self, path: Path) -> None:
+        """What is on the screen."""
         path.write_bytes(
-            base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+            base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
         )
 
 

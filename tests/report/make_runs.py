@@ -21,11 +21,13 @@ from driftline.metrics.blind import blind_predictions
 from driftline.metrics.geolocation import error_cdf
 from driftline.metrics.log import PredictionLog
 from driftline.metrics.online import SCORINGS, online_accuracy
-from driftline.metrics.summary import summarise_geolocation
+from driftline.metrics.summary import summarise_geolocation, summarise_transfer
 from driftline.types import PREDICTION, TOP, curve_dtype
 from driftline.version import FORMAT
 
 START, STOP = (np.datetime64(d, "s").astype(np.int64) for d in ("2004-06-01", "2014-12-01"))
+
+CHECKPOINTS = {"H/3": 1 / 3, "2H/3": 2 / 3, "H": 1.0}
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def make_run(
     num: int = 20_000,
     num_classes: int = 120,
     skill: Skill | None = None,
+    total: int | None = None,
     finished: bool = True,
     places: bool = True,
     names: dict[int, str] | None = None,
@@ -183,7 +186,7 @@ def make_run(
     config, skill = config or RunConfig(stream="world:20000"), skill or Skill()
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.toml").write_text(config.to_toml())
-    rows = predictions(num, num_classes, config.batch_size, skill)
+    rows = predictions(num, num_classes, config.batch_size, skill, total=total)
     rows["scored"] = rescore(as_log(rows), config.batch_size, config.test_every).scored
     table = classes(num_classes).clone()
     for label, name in (names or {}).items():
@@ -204,15 +207,14 @@ def make_run(
     pl.DataFrame({n: np.ascontiguousarray(step_rows[n]) for n in step_rows.dtype.names or ()}).write_parquet(
         path / "curves.parquet"
     )
-    transfer(num_classes, skill, {"H/3": 1 / 3, "2H/3": 2 / 3, "H": 1.0}).write_parquet(
-        path / "transfer.parquet"
-    )
+    kept = transfer(num_classes, skill, CHECKPOINTS)
+    kept.write_parquet(path / "transfer.parquet")
     if places:
         cdf = error_cdf(distances(rows, num_classes))
         pl.DataFrame({"distance_km": cdf.distance_km, "share": cdf.share}).write_parquet(
             path / "geolocation.parquet"
         )
-    (path / "summary.json").write_text(json.dumps(summary(rows, config, num_classes, places)))
+    (path / "summary.json").write_text(json.dumps(summary(rows, kept, config, num_classes, places)))
     return path
 
 
@@ -264,7 +266,9 @@ def _supervised(path: Path, config: RunConfig, rows: np.ndarray, num_classes: in
     return path
 
 
-def summary(rows: np.ndarray, config: RunConfig, num_classes: int, places: bool) -> dict[str, object]:
+def summary(
+    rows: np.ndarray, kept: pl.DataFrame, config: RunConfig, num_classes: int, places: bool
+) -> dict[str, object]:
     log = as_log(rows)
     blind = log.with_pred(blind_predictions(log.label, 10))
     found: dict[str, object] = {
@@ -274,11 +278,7 @@ def summary(rows: np.ndarray, config: RunConfig, num_classes: int, places: bool)
         "online_accuracy": {s: online_accuracy(log, s) for s in SCORINGS},
         "blind": {**{s: online_accuracy(blind, s) for s in SCORINGS}, "k": 10},
         "chance": 1 / num_classes,
-        "backward": {
-            "H/3": {"area": 0.21, "start": 0.3, "end": 0.2},
-            "H": {"area": 0.33, "start": 0.35, "end": 0.31},
-        },
-        "forward": {"H/3": {"area": 0.18, "start": 0.2, "end": 0.15}},
+        **summarise_transfer(kept, {c: int(START + at * (STOP - START)) for c, at in CHECKPOINTS.items()}),
         "samples": len(rows),
         "steps": int(rows["step"][-1]) + 1,
         "seconds": 41.3,

@@ -36,7 +36,9 @@ def made_up(folder: Path) -> dict[str, list[Path]]:
         "one": paths[:1],
         "five": paths,
         "labels": [make_run(folder / "labels-only", RunConfig(stream="shop"), places=False)],
-        "unfinished": [make_run(folder / "unfinished", five["polrs-adrep"][0], num=8000, finished=False)],
+        "unfinished": [
+            make_run(folder / "unfinished", five["polrs-adrep"][0], num=8000, total=20000, finished=False)
+        ],
     }
 
 

@@ -121,8 +121,8 @@ def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False)
     """Share of photos placed within each distance (`x` in km, logarithmic), with the five usual scales marked.
 
     >>> frame = pl.DataFrame({"x": [1.0, 100.0], "value": [0.1, 0.9], "run": ["a", "a"]})
-    >>> len(error_cdf(frame, Series(("a",))).to_dict()["layer"])
-    3
+    >>> [layer["mark"]["type"] for layer in error_cdf(frame, Series(("a",))).to_dict()["layer"]]
+    ['rule', 'text', 'text', 'line']
     """
     x = alt.X(
         "x:Q",
@@ -131,11 +131,21 @@ def error_cdf(frame: pl.DataFrame, series: Series, *, interactive: bool = False)
         axis=alt.Axis(values=[km for km, _ in ERROR_SCALES_KM] + [10000], format="~f", grid=False),
     )
     within = alt.Tooltip("x:Q", title="within km", format=",.3~r")
-    marks = alt.Chart(
-        alt.InlineData(values=[{"x": km, "scale": name} for km, name in ERROR_SCALES_KM])
-    ).encode(x=x)
-    rules = marks.mark_rule(strokeDash=[2, 3])
-    names = marks.mark_text(align="left", baseline="top", dx=4).encode(text="scale:N", y=alt.value(0))
-    return lines(
-        frame, series, "share of photos", x=x, x_tooltip=within, under=(rules, names), interactive=interactive
+    rules = _marks(ERROR_SCALES_KM, x).mark_rule(strokeDash=[2, 3])
+    # In a narrow column neighbouring names would touch: every other one stands a line lower.
+    names = tuple(
+        _marks(ERROR_SCALES_KM[odd::2], x)
+        .mark_text(align="left", baseline="top", dx=3, dy=11 * odd)
+        .encode(text="scale:N", y=alt.value(0))
+        for odd in (0, 1)
     )
+    under = (rules, *names)
+    return lines(
+        frame, series, "share of photos", x=x, x_tooltip=within, under=under, interactive=interactive
+    )
+
+
+def _marks(scales: tuple[tuple[int, str], ...], x: alt.X) -> alt.Chart:
+    rows = [{"x": km, "scale": name} for km, name in scales]
+    marks: alt.Chart = alt.Chart(alt.InlineData(values=rows)).encode(x=x)
+    return marks

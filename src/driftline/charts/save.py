@@ -22,6 +22,8 @@ FORMATS = ("png", "svg", "pdf")
 WIDTH_PT = {"single": 252, "double": 516}
 """Widths of a column and of a page in the usual two-column layout (3.5 and 7.17 inches)."""
 DOTS_PER_INCH = 300
+WORLD_ASPECT = 2.06
+"""Width over height of the world in equal areas."""
 
 
 def save(
@@ -67,6 +69,8 @@ def paper_spec(chart: alt.TopLevelMixin, width: Column = "single") -> dict[str, 
     if "concat" not in spec:
         spec["width"] = total
         spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+        if "projection" in spec:
+            spec["height"] = round(total / WORLD_ASPECT)
         return spec
     # A grid cannot be fitted as a whole: each panel gets its share, less the room its own axis takes.
     columns = min(spec.get("columns", len(spec["concat"])), len(spec["concat"]))

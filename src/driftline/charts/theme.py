@@ -136,6 +136,7 @@ def config(mode: Mode = "light") -> dict[str, Any]:
         "axisX": {"grid": False},
         "axisY": {"domain": False, "ticks": False, "labelPadding": 4 if paper else 8},
         "legend": {
+            "gradientThickness": 6 if paper else 14,
             **label,
             **title,
             "orient": "top",
@@ -157,7 +158,7 @@ def config(mode: Mode = "light") -> dict[str, Any]:
             "anchor": "start",
         },
         "line": {"strokeWidth": 1.1 if paper else 2.2, "strokeCap": "butt"},
-        "rule": {"color": ink["line"]},
+        "rule": {"color": "#9a9a9a" if paper else ink["line"], "strokeWidth": 0.6 if paper else 1},
         "text": {"font": font, "fontSize": small, "color": ink["quiet"]},
         "range": {"category": list(PALETTE)},
         "locale": {"number": {"decimal": ".", "thousands": "\u202f", "grouping": [3], "currency": ["", ""]}},

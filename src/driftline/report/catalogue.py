@@ -12,7 +12,7 @@ import polars as pl
 
 from driftline.charts import Series, difference_bars, heat_matrix, lines, over_time
 from driftline.charts.theme import Chart
-from driftline.report.digest import RunDigest
+from driftline.report.digest import CHECKPOINTS, RunDigest
 from driftline.report.figure import Choice, Figure, Table, count, gather, percent, yearly
 from driftline.report.places import error_figure, map_figure
 
@@ -168,7 +168,8 @@ def training_figure(found: Sequence[RunDigest], names: Series, interactive: bool
     return Figure(
         "training",
         "Accuracy while training",
-        "Accuracy on the new batch and on the replayed batch, both before the update (supervised runs, whose photos come shuffled, are left out). Replay far above stream: the buffer is being "
+        "Accuracy on the new batch and on the replayed batch, both before the update. Supervised runs, whose photos come "
+        "shuffled, are left out. Replay far above stream: the buffer is being "
         "memorised. Replay below stream: the buffer holds photos too old to help.",
         "Training accuracy on stream and on replay batches.",
         _linear_log(
@@ -205,32 +206,38 @@ TRANSFER_CAPTION = {
 def transfer_figure(
     found: Sequence[RunDigest], names: Series, direction: str, interactive: bool
 ) -> Figure | None:
-    """Transfer curves at the checkpoints."""
+    """Transfer curves: of one run at all checkpoints, of several runs at one of them."""
     frame = gather(found, [d.transfer_curves(direction) for d in found])
     if frame.is_empty():
         return None
     frame = _rounded(frame).with_columns(pl.col("x").round(3))
-    order = [c for c in ("H/3", "2H/3", "H") if c in set(frame["kind"])]
+    order = [c for c in CHECKPOINTS if c in set(frame["kind"])]
     chosen = "H" if direction == "backward" and "H" in order else order[0]
-    side = "before" if direction == "backward" else "after"
-    x = alt.X("x:Q", title=f"years {side} the checkpoint", scale=alt.Scale(nice=False, zero=True))
-    tooltip = alt.Tooltip("x:Q", title=f"years {side}", format=".2f")
     ends = frame.group_by("run", "kind", maintain_order=True).agg(pl.col("value").last())
     cells = {(r, k): v for r, k, v in ends.select("run", "kind", "value").iter_rows()}
     runs = [n for n in names.names if any(r == n for r, _ in cells)]
+    if len(runs) > 1 and not interactive:
+        frame = frame.filter(pl.col("kind") == chosen)
+    side = "before" if direction == "backward" else "after"
+    at_end = ", ".join(f"{r} at {k} {percent(v)}" for (r, k), v in cells.items() if k == chosen)
     chart = lines(
-        frame, names, "accuracy", x=x, x_tooltip=tooltip, kinds=tuple(order), interactive=interactive
+        frame,
+        names,
+        "accuracy",
+        x=alt.X("x:Q", title=f"years {side} the checkpoint", scale=alt.Scale(nice=False, zero=True)),
+        x_tooltip=alt.Tooltip("x:Q", title=f"years {side}", format=".2f"),
+        kinds=tuple(order) if len(runs) == 1 else (),
+        interactive=interactive,
     )
     return Figure(
         direction,
         f"{direction.capitalize()} transfer",
         TRANSFER_CAPTION[direction],
-        f"{direction.capitalize()} transfer, over the whole range: "
-        + ", ".join(f"{r} at {k} {percent(v)}" for (r, k), v in cells.items() if k == chosen) + ".",
+        f"{direction.capitalize()} transfer, over the whole range: {at_end}.",
         {"Linear": chart},
         Table(["run", *order], [[r, *(percent(cells.get((r, k))) for k in order)] for r in runs]),
-        [Choice("kind", "Weights kept at", ("all", *order), "all" if len(runs) == 1 else chosen)],
-    )  # fmt: skip
+        [Choice("kind", "Weights kept at", order, chosen)] if len(runs) > 1 else [],
+    )
 
 
 def matrix_figure(found: Sequence[RunDigest], interactive: bool) -> Figure | None:
