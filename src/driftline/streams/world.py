@@ -35,7 +35,7 @@ PREPROCESS_SHARE = 0.05
 VALIDATION_SHARE = 0.01
 BLOCK = 256
 """Photos in one entry of the table that finds a position."""
-CHUNK = BLOCK * 1024
+CHUNK = BLOCK * 128
 
 
 def class_limits(num_preprocessing: int) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class World:
     @property
     def fingerprint(self) -> str:
         """The same for worlds that are the same."""
-        return f"{self.name}:1"
+        return f"{self.name}:2"
 
     @cached_property
     def photographers(self) -> Photographers:
@@ -154,8 +154,8 @@ class WorldSplit:
 
     def ordinals(self, positions: IntArray) -> IntArray:
         """Which photos of the world stand at these positions."""
-        if len(positions) and not (positions.min() >= 0 and positions.max() < len(self)):
-            raise DriftlineError(f"position {positions.max()} is outside the stream of {len(self)} samples")
+        for outside in positions[(positions < 0) | (positions >= len(self))][:1]:
+            raise DriftlineError(f"position {outside} is outside the stream of {len(self)} samples")
         block = np.searchsorted(self.before, positions, side="right") - 1
         running = np.unpackbits(self.bits[block], axis=1).cumsum(axis=1, dtype=np.int16)
         within = (running == (positions - self.before[block] + 1)[:, None]).argmax(axis=1)
@@ -186,7 +186,7 @@ def parse_world(text: str) -> World:
     """
     parts = text.split(":")
     numbers = [part.replace("_", "") for part in parts[1:]]
-    if parts[0] != "world" or len(parts) > 3 or not all(part.isdigit() for part in numbers):
+    if parts[0] != "world" or len(parts) > 3 or not all(part.isdecimal() for part in numbers):
         raise DriftlineError(
             f"stream = {text!r}: the embedded stream is named world, world:LENGTH or world:LENGTH:SEED"
         )
