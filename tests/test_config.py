@@ -33,7 +33,7 @@ def test_shares_are_of_the_stream_however_they_are_written(numerator, denominato
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "-3", "0.0", "0%", "120%", "1.5", "3/2", "1/0", "nan", "inf", "10 %%", "%"]
+    "text", ["", "a", "-3", "0.0", "0%", "120%", "1.5", "3/2", "1/0", "nan", "inf", "10 %%", "%", "²²"]
 )
 def test_what_is_no_amount_is_refused_by_name(text):
     with pytest.raises(DriftlineError, match=r"buffer_size = .*neither a number of samples"):

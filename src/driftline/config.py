@@ -55,7 +55,7 @@ def share_of(text: str, *, name: str = "amount") -> Fraction | None:
     (Fraction(1, 4), None)
     """
     try:
-        if text.replace("_", "").isdigit():
+        if text.replace("_", "").isdecimal():
             return None
         share = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
     except (ValueError, ZeroDivisionError):
