@@ -110,7 +110,7 @@ class RemoteRoot:
                 raise DriftlineError(
                     f"{self.location}/{name} is missing; restore it from a copy, or build the stream again"
                 ) from None
-            except (PermissionError, *_failures()) as error:
+            except _failures() as error:
                 if attempt + 1 == ATTEMPTS or isinstance(error, PermissionError):
                     raise DriftlineError(
                         f"cannot read {self.location}/{name} ({type(error).__name__}: {error}); check the network and "

@@ -155,8 +155,8 @@ def _verify_rows(
             report.add(f"{name}: time runs backwards at position {start}")
         if not np.array_equal(rows.label, split.labels(np.arange(start, stop))):
             report.add(f"{name}: labels.npy and samples.parquet differ between positions {start} and {stop}")
-        wrong = np.flatnonzero((rows.label < 0) | (rows.label >= len(stream.classes))) if check_labels else []
-        for i in wrong:
+        outside = (rows.label < 0) | (rows.label >= len(stream.classes))
+        for i in np.flatnonzero(outside & check_labels):
             report.add(
                 f"{name}: sample {start + i}: label {rows.label[i]} is none of the {len(stream.classes)} classes"
             )
