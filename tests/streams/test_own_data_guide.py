@@ -32,7 +32,7 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
         )
         assert result.returncode == 0, (command, result.stdout, result.stderr)
         outputs.append(result.stdout)
-    assert "600" in outputs[0]
+    assert "300" in outputs[0]
     assert "1.157" in outputs[1]
     assert (tmp_path / "streams" / "photos" / "stream.json").exists()
     assert (tmp_path / "runs" / "photos" / "summary.json").exists()

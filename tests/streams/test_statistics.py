@@ -37,7 +37,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-@pytest.mark.parametrize("block", [7, 1 << 18])
+@pytest.mark.parametrize("block", [97, 1 << 18])
 def test_figures_are_those_counted_by_hand(stream: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "ROWS_PER_BLOCK", block)
     found = stream_statistics(stream)
