@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -118,12 +119,14 @@ class _Stages:
         self._console = console
         self._tasks: dict[str, TaskID] = {}
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
+    def __call__(self, stage: str, done: int, total: int | None, remark: str = "") -> None:
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(stage, total=total)
             if self._progress.disable:
                 self._console.print(f"{stage} …", highlight=False)
-        self._progress.update(self._tasks[stage], completed=done, total=total)
+        self._progress.update(
+            self._tasks[stage], completed=done, total=total, description=f"{stage} {remark}"
+        )
 
 
 def fetch(args: list[str]) -> int:
@@ -143,7 +146,7 @@ def fetch(args: list[str]) -> int:
     with _bars(console) as stages:
 
         def show(split: str, now: IngestProgress) -> None:
-            stages(f"{split}, {now.failed:,} failed", now.rows_done, now.num_rows)
+            stages(split, now.rows_done, now.num_rows, f"{now.failed:,} failed")
 
         result = fetch_images(
             flags.stream,
@@ -156,7 +159,7 @@ def fetch(args: list[str]) -> int:
             progress=show,
         )
     console.print(f"{result.num_kept:,} samples have an image now.", highlight=False)
-    reasons = result.train.reasons | (result.validation.reasons if result.validation else {})
+    reasons = Counter(result.train.reasons) + Counter(result.validation.reasons if result.validation else {})
     if reasons:
         console.print(_reasons(reasons))
     if result.num_passing:
@@ -167,11 +170,11 @@ def fetch(args: list[str]) -> int:
     return 0
 
 
-def _reasons(reasons: dict[str, int]) -> Table:
+def _reasons(reasons: Counter[str]) -> Table:
     table = Table(title="Without an image (failed.parquet lists each)", title_justify="left")
     table.add_column("reason")
     table.add_column("samples", justify="right")
-    for reason, num in sorted(reasons.items(), key=lambda item: -item[1])[:MOST_REASONS]:
+    for reason, num in reasons.most_common(MOST_REASONS):
         table.add_row(escape(reason), f"{num:,}")
     return table
 
@@ -205,7 +208,7 @@ def _verify(stream: str, console: Console) -> int:
         )
     from driftline.streams.store import verify
 
-    report = verify(Path(stream))
+    report = verify(stream)
     for problem in report.problems:
         print(f"problem: {problem}", file=sys.stderr)
     if report.ok:

@@ -153,6 +153,7 @@ def _ingest(
         rows_per_shard=config.rows_per_shard,
         workers=config.workers,
         engine=config.engine,
+        address=config.address,
         progress=lambda state: progress("images", state.rows_done, state.num_rows),
     )
 

@@ -21,7 +21,7 @@ PAPER_PREPROCESS = 0.05
 PAPER_MIN_PER_CLASS = 50
 PAPER_MAX_PER_CLASS = 10_000
 
-NOT_IN_RESULT = frozenset({"out", "workers", "engine", "dry_run"})
+NOT_IN_RESULT = frozenset({"out", "workers", "engine", "address", "dry_run"})
 """Settings that change how a build is carried out but never what it makes."""
 
 
@@ -86,6 +86,8 @@ class BuildConfig:
     """Files and images worked on at the same time; never changes the result."""
     engine: Literal["pool", "ray"] = "pool"
     """Where images are worked on: processes of this machine, or a Ray cluster (needs the ray extra)."""
+    address: str | None = None
+    """Address of the Ray cluster; default: one that is started on this machine."""
     dry_run: bool = False
     """Only say what would be built."""
 

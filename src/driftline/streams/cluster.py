@@ -28,7 +28,8 @@ def run_on_ray(
     except ImportError:
         raise DriftlineError("--engine ray needs Ray; install driftline[ray], or use --engine pool") from None
     if not ray.is_initialized():
-        new = {} if address else {"include_dashboard": False}
+        # A cluster of our own stays on this machine: nothing of it listens on the network.
+        new = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **new)
         except (ConnectionError, ValueError, RuntimeError) as error:

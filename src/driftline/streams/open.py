@@ -10,7 +10,7 @@ from driftline.types import Stream
 
 
 def open_stream(name: str | Path) -> Stream:
-    """The stream called world[:LENGTH[:SEED]], or the one stored in a directory.
+    """The stream called world[:LENGTH[:SEED]], or the one stored in a directory or at a URL (s3://, gs://, https://).
 
     >>> open_stream("world:2000").name
     'world:2000:0'
@@ -18,4 +18,4 @@ def open_stream(name: str | Path) -> Stream:
     text = str(name)
     if text == "world" or text.startswith("world:"):
         return parse_world(text)
-    return StoredStream(Path(name))
+    return StoredStream(name)
