@@ -1,7 +1,7 @@
 """Charts from arrays: a theme that fits a page and a paper, builders, and saving without a browser."""
 
 from driftline.charts.bars import bars, difference_bars, heat_matrix
-from driftline.charts.lines import error_cdf, lines, over_time
+from driftline.charts.lines import error_cdf, lines, over_steps, over_time
 from driftline.charts.maps import world_map
 from driftline.charts.panels import panels
 from driftline.charts.save import Column, save, spec_of
@@ -18,6 +18,7 @@ __all__ = [
     "error_cdf",
     "heat_matrix",
     "lines",
+    "over_steps",
     "over_time",
     "panels",
     "save",

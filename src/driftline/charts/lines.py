@@ -31,6 +31,18 @@ def over_time(frame: pl.DataFrame, series: Series, title: str, **options: Any) -
     return lines(in_ms, series, title, x=x, x_tooltip=when, **options)
 
 
+def over_steps(frame: pl.DataFrame, series: Series, title: str, **options: Any) -> Chart:
+    """Lines over the steps of a run; `x` is the step's number.
+
+    >>> frame = pl.DataFrame({"x": [0, 1], "value": [0.1, 0.2], "run": ["a", "a"]})
+    >>> over_steps(frame, Series(("a",)), "loss").to_dict()["layer"][0]["encoding"]["x"]["title"]
+    'step'
+    """
+    x = alt.X("x:Q", title="step", scale=alt.Scale(nice=False), axis=alt.Axis(format="~s"))
+    tooltip = alt.Tooltip("x:Q", title="step", format=",.0f")
+    return lines(frame, series, title, x=x, x_tooltip=tooltip, **options)
+
+
 def lines(
     frame: pl.DataFrame,
     series: Series,

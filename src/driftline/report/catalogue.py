@@ -10,26 +10,28 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from driftline.charts import Series, difference_bars, heat_matrix, lines, over_time
-from driftline.charts.theme import Chart
+from driftline.charts import Series, difference_bars, heat_matrix, lines
+from driftline.report.compare import stream_of
 from driftline.report.digest import CHECKPOINTS, RunDigest
-from driftline.report.figure import Choice, Figure, Table, count, gather, percent, yearly
+from driftline.report.figure import DECIMALS, Choice, Figure, Table, count, gather, percent, rounded, yearly
+from driftline.report.inside import buffer_figure, linear_log, loss_figure, rate_figure, training_figure
 from driftline.report.places import error_figure, map_figure
 
 BLIND, CHANCE = "blind classifier", "chance"
-MAX_ROUND = 5
 
 
 def build_figures(found: Sequence[RunDigest], *, interactive: bool) -> list[Figure]:
     """Every figure that these runs have data for."""
     names = Series(tuple(d.name for d in found))
+    # Supervised runs see the photos shuffled: their curves have no place on the stream's time and stand alone or not at all.
+    learning = [d for d in found if not d.run.is_supervised] or found
     made = [
         online_figure(found, names, interactive),
         month_figure(found, names, interactive),
-        rate_figure(found, names, interactive),
-        buffer_figure(found, names, interactive),
-        training_figure(found, names, interactive),
-        loss_figure(found, names, interactive),
+        rate_figure(learning, names, interactive),
+        buffer_figure(learning, names, interactive),
+        training_figure(learning, names, interactive),
+        loss_figure(learning, names, interactive),
         transfer_figure(found, names, "backward", interactive),
         transfer_figure(found, names, "forward", interactive),
         matrix_figure(found, interactive),
@@ -46,10 +48,14 @@ def online_figure(found: Sequence[RunDigest], names: Series, interactive: bool) 
     if not online:
         return None
     first = online[0]
+    # Runs on several streams have several blind classifiers; the first run's is shown, and named after it.
+    same_stream = len({stream_of(d.run) for d in online}) == 1
+    references = tuple(name if same_stream else f"{name} ({first.name})" for name in (BLIND, CHANCE))
     parts = [gather(online, [d.online() for d in online])]
-    parts += [first.online("blind").with_columns(run=pl.lit(BLIND)), *_levels(found, first)]
-    frame = _rounded(pl.concat(parts, how="diagonal_relaxed"))
-    series = Series(names.names, (BLIND, CHANCE))
+    parts += [first.online("blind").with_columns(run=pl.lit(references[0]))]
+    parts += _levels(found, first, references[1])
+    frame = rounded(pl.concat(parts, how="diagonal_relaxed"))
+    series = Series(names.names, references)
     album = frame.filter(pl.col("kind") == "album")
     shown = frame if interactive else album
     last = ", ".join(f"{d.name} {percent(d.online_accuracy().get('album'))}" for d in online)
@@ -60,16 +66,16 @@ def online_figure(found: Sequence[RunDigest], names: Series, interactive: bool) 
         "Average accuracy from the start of the stream up to each date, every photo predicted before it was learned from. "
         "A learner that only copies recent labels reaches the blind line.",
         f"Average online accuracy, album scoring, at the end: {last}; blind classifier {blind}.",
-        _linear_log(shown, series, "average online accuracy", interactive),
+        linear_log(shown, series, "average online accuracy", interactive),
         yearly(album, series.all),
         [Choice("kind", "Scoring", ("album", "batch", "sample"), "album")],
     )
 
 
-def _levels(found: Sequence[RunDigest], first: RunDigest) -> list[pl.DataFrame]:
+def _levels(found: Sequence[RunDigest], first: RunDigest, chance: str) -> list[pl.DataFrame]:
     """Chance and the validation accuracy of supervised runs: lines that stay level, in every scoring."""
     ends = [float(first.steps["time"][0]), float(first.steps["time"][-1])]
-    levels = {CHANCE: 1 / max(len(first.classes), 1)}
+    levels = {chance: 1 / max(len(first.classes), 1)}
     levels |= {
         d.name: d.run.summary["validation_accuracy"] for d in found if "validation_accuracy" in d.run.summary
     }
@@ -77,34 +83,19 @@ def _levels(found: Sequence[RunDigest], first: RunDigest) -> list[pl.DataFrame]:
     return [pl.DataFrame(rows, schema=["x", "value", "kind", "run"], orient="row")]
 
 
-def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(pl.col("value").round(MAX_ROUND))
-
-
-def _linear_log(
-    frame: pl.DataFrame, series: Series, title: str, interactive: bool, **options: object
-) -> dict[str, Chart]:
-    """The same lines on a linear and, for a screen, on a logarithmic axis."""
-    forms = {"Linear": False, "Log": True} if interactive else {"Linear": False}
-    return {
-        name: over_time(frame, series, title, log=log, interactive=interactive, **options)
-        for name, log in forms.items()
-    }
-
-
 def month_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -> Figure | None:
     """Accuracy of each month alone."""
     frame = gather(found, [d.by_month() for d in found])
     if frame.is_empty():
         return None
-    frame = _rounded(frame)
+    frame = rounded(frame)
     return Figure(
         "months",
         "Accuracy month by month",
         "Share of the month's photos that were predicted correctly, each photo once. Dips mark months in which the stream "
         "changed faster than the learner. A supervised run shows its accuracy on that month's validation photos.",
         f"Accuracy of each month; the latest: {_latest(frame)}.",
-        _linear_log(frame.drop("count"), names, "accuracy of the month", interactive),
+        linear_log(frame.drop("count"), names, "accuracy of the month", interactive),
         yearly(frame, names.names),
     )
 
@@ -112,87 +103,6 @@ def month_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -
 def _latest(frame: pl.DataFrame) -> str:
     last = frame.sort("x").group_by("run", maintain_order=True).agg(pl.col("value").last())
     return ", ".join(f"{run} {percent(value)}" for run, value in last.select("run", "value").iter_rows())
-
-
-def rate_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -> Figure | None:
-    """Learning rate of each member."""
-    frame = gather(found, [d.members() for d in found])
-    if frame.is_empty():
-        return None
-    kinds = tuple(sorted(set(frame["kind"]), key=lambda k: (k != "rate", k)))
-    kinds_shown = kinds if len(kinds) > 1 else ()
-    charts = {
-        name: over_time(
-            frame if kinds_shown else frame.drop("kind"), names, "learning rate", log=log, step=True, zero=False,
-            value_format=".3~g", kinds=kinds_shown, interactive=interactive,
-        )
-        for name, log in ({"Log": True, "Linear": False} if interactive else {"Log": True}).items()
-    }  # fmt: skip
-    return Figure(
-        "rate",
-        "Learning rate",
-        "The rate in use. A population (PoLRS) shows one line a member: every so often all take over the best member's weights "
-        "and its rate becomes the middle one.",
-        "Learning rate over the stream.",
-        charts,
-        yearly(
-            frame.filter(pl.col("kind") == pl.col("kind").first().over("run")), names.names, text="number"
-        ),
-    )
-
-
-def buffer_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -> Figure | None:
-    """Size of the replay buffer."""
-    replaying = [d for d in found if d.run.config.replay != "none" and not d.run.is_supervised]
-    frame = gather(replaying, [d.line("buffer_size", changes=True) for d in replaying])
-    if frame.is_empty():
-        return None
-    options = {"step": True, "value_format": ",.0f"}
-    charts = _linear_log(frame, names, "samples in the replay buffer", interactive, **options)
-    return Figure(
-        "buffer",
-        "Replay buffer",
-        "How many past samples replay draws from. An adaptive buffer (ADRep) doubles while replayed photos are easier than new ones "
-        "and halves when they are harder.",
-        "Size of the replay buffer over the stream.",
-        charts,
-        yearly(frame, names.names, text="number"),
-    )
-
-
-def training_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -> Figure | None:
-    """Training accuracy on stream and replay batches."""
-    frame = gather(found, [d.training() for d in found])
-    if frame.is_empty():
-        return None
-    return Figure(
-        "training",
-        "Accuracy while training",
-        "Accuracy on the new batch and on the replayed batch, both before the update. Supervised runs, whose photos come "
-        "shuffled, are left out. Replay far above stream: the buffer is being "
-        "memorised. Replay below stream: the buffer holds photos too old to help.",
-        "Training accuracy on stream and on replay batches.",
-        _linear_log(
-            _rounded(frame), names, "training accuracy", interactive, kinds=("stream batch", "replay batch")
-        ),
-        yearly(frame.filter(pl.col("kind") == "stream batch"), names.names),
-    )
-
-
-def loss_figure(found: Sequence[RunDigest], names: Series, interactive: bool) -> Figure | None:
-    """Training loss."""
-    frame = gather(found, [d.line("loss") for d in found])
-    if frame.is_empty():
-        return None
-    frame = _rounded(frame)
-    return Figure(
-        "loss",
-        "Loss",
-        "Cross-entropy of the training batches, averaged over stretches of steps.",
-        "Training loss over the stream.",
-        _linear_log(frame, names, "loss", interactive, value_format=".3f", zero=False),
-        yearly(frame, names.names, text="number"),
-    )
 
 
 TRANSFER_CAPTION = {
@@ -210,7 +120,7 @@ def transfer_figure(
     frame = gather(found, [d.transfer_curves(direction) for d in found])
     if frame.is_empty():
         return None
-    frame = _rounded(frame).with_columns(pl.col("x").round(3))
+    frame = rounded(frame).with_columns(pl.col("x").round(3))
     order = [c for c in CHECKPOINTS if c in set(frame["kind"])]
     chosen = "H" if direction == "backward" and "H" in order else order[0]
     ends = frame.group_by("run", "kind", maintain_order=True).agg(pl.col("value").last())
@@ -246,7 +156,7 @@ def matrix_figure(found: Sequence[RunDigest], interactive: bool) -> Figure | Non
     frame = gather(shown, [d.year_matrix() for d in shown])
     if frame.is_empty():
         return None
-    frame = _rounded(frame)
+    frame = rounded(frame)
     runs = list(dict.fromkeys(frame["run"]))
     chart = heat_matrix(
         frame, rows_title="trained until", columns_title="tested on photos of", interactive=interactive
@@ -277,7 +187,7 @@ def changed_figure(found: Sequence[RunDigest], interactive: bool) -> Figure | No
     if frame.is_empty():
         return None
     runs = list(dict.fromkeys(frame["run"]))
-    frame = frame.with_columns(pl.col("early", "late", "change").round(MAX_ROUND))
+    frame = frame.with_columns(pl.col("early", "late", "change").round(DECIMALS))
     rows = frame.select("run", "name", "early", "late", "change", "count").iter_rows()
     table = [
         [r, n, percent(e), percent(late), f"{100 * c:+.1f} points", count(k)] for r, n, e, late, c, k in rows

@@ -135,10 +135,10 @@ class RunDigest:
 
     def line(self, column: str, *, changes: bool = False, num_points: int = NOISY_POINTS) -> pl.DataFrame:
         """One column of the curves: means over stretches of steps, or with `changes` the points where it changes."""
-        if self.run.is_supervised:  # its photos come shuffled: no step has a time of its own
-            return _no_points().drop("kind")
+        # The photos of a supervised run come shuffled: its steps have no time of their own.
+        along = "step" if self.run.is_supervised else "time"
         rows = self.curves.select(
-            x=pl.col("time").cast(pl.Float64), value=pl.col(column).cast(pl.Float64)
+            x=pl.col(along).cast(pl.Float64), value=pl.col(column).cast(pl.Float64)
         ).filter(pl.col("value").is_finite())
         if not len(rows):
             return _no_points().drop("kind")

@@ -14,6 +14,8 @@ from driftline.charts import Column
 from driftline.charts.theme import Chart
 from driftline.report.digest import RunDigest
 
+DECIMALS = 5
+
 
 @dataclass(frozen=True)
 class Table:
@@ -65,6 +67,11 @@ def count(value: float | None) -> str:
     '39 000 000'
     """
     return "–" if value is None else f"{round(value):,}".replace(",", "\u2009").replace("\u2009", " ")
+
+
+def rounded(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its values at the precision that a screen shows, which keeps the page small."""
+    return frame.with_columns(pl.col("value").round(DECIMALS))
 
 
 def gather(found: Sequence[RunDigest], frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -38,8 +38,8 @@ def figure_html(figure: Figure, *, wide: bool = False) -> str:
     reach = ' tabindex="0"' if is_map else ""
     return (
         f'<figure id="{key}"{" class=wide" if wide else ""}><header><h3>{escape(figure.title)}</h3><div class="tools">{_tools(figure)}</div></header>'
-        f'<div data-live="{key}-says" hidden>{escape(figure.says)}</div>'
-        f'<div class="chart{" map" if is_map else ""}" data-chart="{key}" role="img" aria-label="{escape(figure.says)}"{reach}></div>'
+        f'<div id="{key}-says" data-live="{key}-says" hidden>{escape(figure.says)}</div>'
+        f'<div class="chart{" map" if is_map else ""}" data-chart="{key}" role="img" aria-labelledby="{key}-says"{reach}></div>'
         f"<figcaption>{escape(figure.caption)}</figcaption>"
         f'<details><summary>Figures as a table</summary><div data-live="{key}-table">{table_html(figure.table, figure.title)}</div></details></figure>'
     )

@@ -13,6 +13,7 @@ from driftline.charts import Series, error_cdf, world_map
 from driftline.charts.lines import ERROR_SCALES_KM
 from driftline.geo import s2
 from driftline.geo.outlines import cell_polygons, land
+from driftline.report.compare import stream_of
 from driftline.report.digest import RunDigest
 from driftline.report.figure import Choice, Figure, Table, count, gather, number, percent
 
@@ -63,6 +64,8 @@ def map_figure(found: Sequence[RunDigest], interactive: bool) -> Figure | None:
     shown = [d for d in (found if interactive else found[:1]) if d.fold.num_rows and len(d.places)]
     if not shown:
         return None
+    # Cells belong to a stream: a run on another one has other cells.
+    shown = [d for d in shown if stream_of(d.run) == stream_of(shown[0].run)]
     frames = [d.by_class.filter(pl.col("cell").is_not_null() & (pl.col("count") > 0)) for d in shown]
     frame = gather(shown, [f.select("label", "name", pl.col("accuracy").round(4), "count") for f in frames])
     runs = [d.name for d in shown]
