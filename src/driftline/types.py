@@ -44,6 +44,10 @@ class BadSampleError(DriftlineError):
         super().__init__(f"sample {position}: {reason}")
 
 
+class ToldElsewhereError(DriftlineError):
+    """Another process of the same run says what is wrong; this one only ends."""
+
+
 Images = ImageArray | list[ImageArray | BadSampleError]
 """A batch of equal images in one array, or a list in which a bad sample is represented by its error."""
 

@@ -9,7 +9,7 @@ import difflib
 import sys
 from importlib import import_module
 
-from driftline.types import DriftlineError
+from driftline.types import DriftlineError, ToldElsewhereError
 from driftline.version import VERSION
 
 COMMANDS = {
@@ -68,6 +68,8 @@ def main(argv: list[str] | None = None) -> None:
     module = import_module(f"driftline.cli.{COMMANDS[args[0]][0]}")
     try:
         code = getattr(module, args[0])(args[1:])
+    except ToldElsewhereError:
+        sys.exit(USAGE_ERROR)
     except DriftlineError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)

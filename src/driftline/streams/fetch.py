@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 
 import numpy as np
@@ -36,6 +36,15 @@ HANG_SECONDS = 600.0
 """A fetch that takes longer than this hangs: the storage does not answer."""
 CLOSE_SECONDS = 5.0
 """So long a closing pipeline waits for the reads under way."""
+
+
+def share(num: int, part: int, parts: int) -> slice:
+    """The consecutive share of so many items that belongs to one of `parts` parts; sizes differ by one at most.
+
+    >>> [share(7, part, 3) for part in range(3)]
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
+    """
+    return slice(num * part // parts, num * (part + 1) // parts)
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class Fetched:
     test_images: Tensor | None
     train: tuple[TrainView, ...]
     bad: tuple[BadSampleError, ...] = field(default=())
+    whole: Samples | None = None
+    """Where only a part was fetched: columns of all stream samples of the request, usable or not."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,26 @@ class Fetcher:
     seed: int
     crop_scale: float
     num_classes: int
+    part: int = 0
+    parts: int = 1
+    """Fetch one share of each request; other processes fetch the others."""
 
     def fetch(self, request: FetchRequest) -> Fetched:
         """The step's data; the same whichever thread runs it."""
+        if self.parts > 1:
+            return self._fetch_part(request)
+        return self._fetch(request)
+
+    def _fetch_part(self, request: FetchRequest) -> Fetched:
+        mine = replace(
+            request,
+            stream=request.stream[share(len(request.stream), self.part, self.parts)],
+            replay=request.replay[share(len(request.replay), self.part, self.parts)],
+        )
+        whole = self._samples(request, np.ones(len(request.stream), bool)) if request.test else None
+        return replace(self._fetch(mine), request=request, whole=whole)
+
+    def _fetch(self, request: FetchRequest) -> Fetched:
         positions = np.concatenate([request.stream, request.replay])
         unique, back = np.unique(positions, return_inverse=True)
         found = self.split.images(unique)

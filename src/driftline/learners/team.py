@@ -1,0 +1,273 @@
+"""How the processes of one run speak with each other; alone, every call answers at once and changes nothing.
+
+In: numbers, bytes and tensors of this rank. Out: their sums, or those of other ranks. All ranks must make the same calls in the same
+order. Bookkeeping travels as bare bytes and numbers, never pickled; gradients are summed by torch's DistributedDataParallel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import driftline
+from driftline.learners.ranks import Ranks
+from driftline.types import DriftlineError, FloatArray, ToldElsewhereError
+from driftline.version import VERSION
+
+PATIENCE = timedelta(minutes=15)
+"""So long ranks wait for each other; a rank that dies is noticed at once, this is for one that hangs."""
+FAILED, FINE = b"!", b"."
+
+
+class Team:
+    """The ranks of a run, seen from one of them."""
+
+    def __init__(self, ranks: Ranks, device: torch.device | None = None) -> None:
+        self.ranks = ranks
+        self.device = device or torch.device("cpu")
+        self.num_gathers = 0
+        self.gradient_bytes = 0
+        """Bytes of gradients that this rank has handed to the others, counted once."""
+        self._groups: dict[int, dist.ProcessGroup] = {}
+        self._norm_groups: dict[int, dist.ProcessGroup] = {}
+        self._open = False
+        if ranks.size > 1:
+            self._connect()
+
+    @staticmethod
+    def alone(num_members: int = 1) -> Team:
+        """A single process.
+
+        >>> Team.alone().sum(np.array([2.0]))
+        array([2.])
+        """
+        return Team(Ranks.single(num_members))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.ranks.size
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank owns the run's directory and speaks for all."""
+        return self.ranks.rank == 0
+
+    def _connect(self) -> None:
+        kind = "gloo" if self.device.type == "cpu" else "cpu:gloo,cuda:nccl"
+        if self.device.type == "cuda":
+            if not dist.is_nccl_available():
+                raise DriftlineError(
+                    "several processes on GPUs need NCCL, which this torch lacks; install torch with CUDA, or use --device cpu"
+                )
+            torch.cuda.set_device(self.device)
+        try:
+            dist.init_process_group(kind, timeout=PATIENCE)
+        except (RuntimeError, ValueError) as error:  # torch raises subclasses of both
+            where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+            raise DriftlineError(
+                f"{self.name}: the processes cannot meet at {where} ({_first_line(error)}); is the port in use? "
+                "choose another with torchrun --master-port"
+            ) from error
+        self._open = True
+        members_apart = self.ranks.parts < self.ranks.size
+        for member in range(self.ranks.num_members if members_apart else 1):
+            for groups in (self._groups, self._norm_groups):
+                groups[member] = dist.new_group(self.ranks.ranks_of(member), timeout=PATIENCE)
+        if not members_apart:
+            for member in range(1, self.ranks.num_members):
+                self._groups[member], self._norm_groups[member] = self._groups[0], self._norm_groups[0]
+
+    @property
+    def name(self) -> str:
+        """This rank, for messages."""
+        return f"rank {self.ranks.rank} of {self.size} on {socket.gethostname()}"
+
+    # -- numbers and bytes
+
+    def sum(self, values: FloatArray) -> FloatArray:
+        """Sum over all ranks; exact for whole numbers."""
+        if self.size == 1:
+            return values
+        total = torch.from_numpy(np.array(values, np.float64))
+        dist.all_reduce(total)
+        return total.numpy()
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Every rank's bytes, by rank, on the first one; nothing on the others."""
+        if self.size == 1:
+            return [data]
+        self.num_gathers += 1
+        sizes = np.zeros(self.size)
+        sizes[self.ranks.rank] = len(data)
+        sizes = self.sum(sizes)
+        if not self.is_first:
+            if data:
+                dist.send(_tensor(data), 0)
+            return []
+        others = [self._received(int(size), rank) for rank, size in enumerate(sizes) if rank]
+        return [data, *others]
+
+    def _received(self, size: int, rank: int) -> bytes:
+        received = torch.empty(size, dtype=torch.uint8)
+        if size:
+            dist.recv(received, rank)
+        return received.numpy().tobytes()
+
+    def from_first(self, make: Callable[[], bytes]) -> bytes:
+        """What the first rank made; when it failed, all fail."""
+        if self.size == 1:
+            return make()
+        problem: DriftlineError | None = None
+        data = b""
+        if self.is_first:
+            try:
+                data = FINE + make()
+            except DriftlineError as error:
+                problem, data = error, FAILED + str(error).encode()
+        size = int(self.sum(np.array([float(len(data))]))[0])
+        content = _tensor(data) if self.is_first else torch.empty(size, dtype=torch.uint8)
+        dist.broadcast(content, 0)
+        if problem is not None:
+            raise problem
+        data = content.numpy().tobytes()
+        if data[:1] == FAILED:
+            raise ToldElsewhereError(data[1:].decode())
+        return data[1:]
+
+    def same_everywhere(self, facts: dict[str, str], problem: str = "") -> None:
+        """Refuse to go on when a rank has other facts than the first one, or a problem of its own."""
+        mine = {"rank": self.name, "problem": problem, **facts}
+        if self.size == 1:
+            told = [json.dumps(mine).encode()]
+        else:
+            told = self.gather(json.dumps(mine).encode())
+
+        def compare() -> bytes:
+            first, *others = map(json.loads, told)
+            if bad := [f"{fact['rank']}: {fact['problem']}" for fact in (first, *others) if fact["problem"]]:
+                raise DriftlineError("; ".join(bad) if self.size > 1 else problem)
+            for other in others:
+                for what in facts:
+                    if other[what] != first[what]:
+                        raise DriftlineError(
+                            f"{other['rank']} has another {what} ({other[what]}) than {first['rank']} ({first[what]}); all "
+                            "processes of a run need the same settings, the same driftline and the same stream"
+                        )
+            return b""
+
+        self.from_first(compare)
+
+    # -- tensors
+
+    def spread(self, tensors: Sequence[Tensor], member: int) -> None:
+        """Overwrite tensors with those of the first rank of a member."""
+        if self.size == 1 or len(self.ranks.members) == self.ranks.num_members:
+            return
+        source = self.ranks.ranks_of(member)[0]
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), source)
+
+    def to_first(self, tensors: Sequence[Tensor], member: int) -> list[Tensor]:
+        """On the first rank: copies of a member's tensors, wherever it learns; `tensors` are the member's own or have their shapes."""
+        source = self.ranks.ranks_of(member)[0]
+        if source and self.ranks.rank == source:
+            for tensor in tensors:
+                dist.send(tensor.detach().contiguous(), 0)
+        copies = [tensor.detach().clone() for tensor in tensors]
+        if source and self.is_first:
+            for copy in copies:
+                received = copy.contiguous()
+                dist.recv(received, source)
+                copy.copy_(received)
+        return [copy.cpu() for copy in copies]
+
+    def divided(self, model: nn.Module, member: int) -> nn.Module:
+        """The model to train with: backward sums gradients over the member's ranks, each once, while it goes on."""
+        if self.ranks.parts == 1:
+            return model
+        wrapped = DistributedDataParallel(
+            model,
+            process_group=self._groups[member],
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            static_graph=True,
+        )
+        wrapped.register_comm_hook(self._groups[member], self._sum_bucket)
+        return wrapped
+
+    def norm_group(self, member: int) -> dist.ProcessGroup:
+        """The ranks over which batch norm takes its statistics."""
+        return self._norm_groups[member]
+
+    def _sum_bucket(self, group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """Sums, where torch would average: the samples' weights already refer to the whole batch."""
+        gradients = bucket.buffer()
+        self.gradient_bytes += gradients.numel() * gradients.element_size()
+        work = dist.all_reduce(gradients, group=group, async_op=True)
+        return work.get_future().then(_first_value)
+
+    # -- the end
+
+    @contextlib.contextmanager
+    def explaining_lost_ranks(self, advice: str) -> Iterator[None]:
+        """Turn torch's errors about lost connections into one line."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not _is_about_ranks(error):
+                raise
+            raise DriftlineError(
+                f"{self.name}: another process of this run has ended or does not answer ({_first_line(error)}); its own message "
+                f"says why, nothing saved is lost; {advice}"
+            ) from error
+
+    def close(self) -> None:
+        """Part from the others. Safe to repeat."""
+        if self._open:
+            self._open = False
+            dist.destroy_process_group()
+
+
+def source_hash() -> str:
+    """Hash of the package's source, to find ranks that run other code.
+
+    >>> len(source_hash())
+    16
+    """
+    digest = hashlib.sha256(VERSION.encode())
+    folder = Path(driftline.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _first_value(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+    return future.value()[0]
+
+
+def _tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _is_about_ranks(error: RuntimeError) -> bool:
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or any(
+        word in text for word in ("gloo", "nccl", "connection", "socket")
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
