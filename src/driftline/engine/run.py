@@ -293,9 +293,12 @@ class Run:
     def close(self) -> None:
         """Let go of the directory and stop all threads; what was saved stays. Safe to repeat."""
         self._pipeline.close()
-        for log in self._logs:
-            log.close()
-        self._lock.close()
+        try:
+            self.checkpoints.finish()
+        finally:
+            for log in self._logs:
+                log.close()
+            self._lock.close()
 
     @property
     def _how_to_go_on(self) -> str:
