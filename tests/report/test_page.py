@@ -115,8 +115,10 @@ def test_a_run_in_progress_is_reported_up_to_its_last_step(runs: dict[str, Path]
 
 
 def test_a_supervised_run_alone_can_be_reported(runs: dict[str, Path], tmp_path: Path) -> None:
-    page = Page(report([runs["offline"]], tmp_path / "p.html"))
-    assert {"months", "matrix", "loss"} <= page.charts
+    text = report([runs["offline"]], tmp_path / "p.html")
+    assert {"months", "matrix", "loss", "rate"} <= Page(text).charts
+    assert "learned from in random order" in text
+    assert "1970" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
 def test_the_page_holds_everything_it_needs(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -133,7 +133,11 @@ def headline_html(found: Sequence[RunDigest]) -> str:
     return (
         f'{cards}<div class="scroll head" tabindex="0" role="region" aria-label="Headline figures"><table>'
         f"<thead><tr><th scope=col>run</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f'<p class="note">{escape(_caption(len(found)))}</p>'
+        + (
+            f'<p class="note">{escape(_caption(len(found)))}</p>'
+            if any(d.fold.num_rows for d in found)
+            else ""
+        )
     )
 
 
@@ -179,7 +183,10 @@ def _cards(d: RunDigest, figures: dict[str, Any]) -> str:
             if figures.get("samples_per_second")
             else " so far"
         )
-        cards.append((count(figures["samples"]), f"photos predicted, then learned from{speed}"))
+        how = (
+            "photos learned from, shuffled" if d.run.is_supervised else "photos predicted, then learned from"
+        )
+        cards.append((count(figures["samples"]), how + speed))
     return (
         '<div class="cards">'
         + "".join(f'<div class="card"><b>{escape(b)}</b><p>{escape(p)}</p></div>' for b, p in cards)

@@ -101,7 +101,9 @@ def _lede(found: Sequence[RunDigest]) -> str:
         if all(d.run.is_finished for d in found)
         else " The run is not finished: figures are up to the last step written."
     )
-    return f"Stream {streams}: {count(photos)} photos from {first} to {last}, each tested first and then learned from.{unfinished}"
+    offline = all(d.run.is_supervised for d in found)
+    how = "learned from in random order" if offline else "each tested first and then learned from"
+    return f"Stream {streams}: {count(photos)} photos from {first} to {last}, {how}.{unfinished}"
 
 
 def _group(key: str, title: str, figures: Sequence[Figure]) -> str:
