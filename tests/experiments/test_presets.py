@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from driftline.config import RunConfig
 from driftline.experiments.catalogue import ALL, RECIPES
-from driftline.experiments.presets import names, preset
+from driftline.experiments.presets import FOLDER, names, preset
 from driftline.experiments.setting import FULL, Setting
 from driftline.types import DriftlineError
 
@@ -43,3 +44,23 @@ def test_best_is_polrs_adrep_and_small_batches_with_its_like_beside_it() -> None
 def test_unknown_preset() -> None:
     with pytest.raises(DriftlineError, match="there is no preset 'bset'"):
         preset("bset")
+
+
+@pytest.mark.parametrize("name", ["best-compute-matched", "cloc-best-5-steps", "cloc-shift-2010"])
+def test_driftline_run_takes_the_file_as_it_is(name: str) -> None:
+    from driftline.cli.flags import parse
+    from driftline.cli.run import RunFlags, _default
+
+    args = ["--config", str(FOLDER / f"{name}.toml"), "--out", "somewhere"]
+    assert parse(RunFlags, "run", args, _default(args)).settings == preset(name)
+
+
+def test_the_best_preset_runs(tmp_path: Path) -> None:
+    from driftline.cli.run import run
+
+    file = str(FOLDER / "best.toml")
+    assert (
+        run(["--config", file, "--stream", "world:2000", "--limit", "256", "--out", str(tmp_path / "run")])
+        == 0
+    )
+    assert (tmp_path / "run" / "summary.json").exists()
