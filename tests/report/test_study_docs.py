@@ -27,6 +27,7 @@ def document(name: str = "world", effect: float = 0.1) -> dict[str, Any]:
             "shift": {
                 "title": "Shift",
                 "caption": "How to read it.",
+                "width": "single",
                 "files": ["figures/shift.png", "figures/shift.svg"],
                 "failed": {},
                 "findings": [finding_json(finding)],

@@ -30,6 +30,7 @@ COLUMNS: Mapping[str, str] = {
     "median_km": "median error, km",
 }
 """Columns of the table of a figure's runs; which of them a run has depends on its kind."""
+DISTANCES = ("within_750_km", "median_km")
 
 
 def finding_json(finding: Finding) -> Json:
@@ -182,9 +183,10 @@ def cell_text(key: str, value: Json | None) -> str:
     return f"{100 * value['mean']:.1f} %" + (f" (±{100 * half:.1f})" if half else "")
 
 
-def table_of(figure: Json) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a figure's table, with the columns that any of its runs has."""
-    keys = [key for key in COLUMNS if any(key in row for row in figure["table"])]
+def table_of(name: str, figure: Json) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a figure's table: the columns that any of its runs has, distances only where they are the subject."""
+    hidden = () if name == "geolocation" else DISTANCES
+    keys = [key for key in COLUMNS if key not in hidden and any(key in row for row in figure["table"])]
     head = ["run", *(COLUMNS[key] for key in keys), "gradient steps"]
     rows = [
         [row["run"], *(cell_text(key, row.get(key)) for key in keys), f"{row['gradient_steps']:,}"]

@@ -157,7 +157,13 @@ class Study:
             for seed, digest in enumerate(of)
             if digest in failed
         }
-        entry: Json = {"title": recipe.title, "caption": recipe.caption, "runs": digests, "failed": missing}
+        entry: Json = {
+            "title": recipe.title,
+            "caption": recipe.caption,
+            "width": recipe.width,
+            "runs": digests,
+            "failed": missing,
+        }
         if missing:
             return entry | {"scoring": None, "files": [], "table": [], "findings": []}
         results = self.results(recipe)

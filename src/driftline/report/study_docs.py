@@ -95,7 +95,7 @@ def _figure(name: str, figure: Json, kept: dict[str, str]) -> str:
     parts += [f"Not drawn: {run} failed ({why})." for run, why in figure["failed"].items()]
     parts += [_finding(finding) for finding in figure["findings"]]
     parts.append(_comment(name, kept))
-    head, rows = table_of(figure)
+    head, rows = table_of(name, figure)
     if rows:
         parts.append(
             "<details><summary>Runs (mean over seeds, ± half their range)</summary>\n\n"

@@ -23,7 +23,10 @@ Json = dict[str, Any]
 _STYLE = """
 .verdict { display: inline-block; padding: 0 .5em; border-radius: .6em; border: 1px solid currentColor; white-space: nowrap; }
 .finding { margin: 1.2em 0; } .finding p { margin: .2em 0; }
-.study img { background: #fff; max-width: 100%; height: auto; }
+.finding caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.study .scroll { max-height: none; }
+.study img { background: #fff; width: 100%; height: auto; }
+.study img.single { width: min(100%, 34rem); }
 """
 
 
@@ -81,7 +84,7 @@ def _figure(name: str, figure: Json, folder: Path) -> str:
         f'<p class="warning">{escape(run)}: {escape(why)}</p>' for run, why in figure["failed"].items()
     )
     image = "".join(_image(folder / file, figure) for file in figure["files"] if file.endswith(".svg"))
-    head, rows = table_of(figure)
+    head, rows = table_of(name, figure)
     table = table_html(Table(head, rows), f"{figure['title']}: runs") if rows else ""
     findings = "".join(_finding(finding) for finding in figure["findings"])
     return (
@@ -93,7 +96,8 @@ def _figure(name: str, figure: Json, folder: Path) -> str:
 def _image(path: Path, figure: Json) -> str:
     data = base64.b64encode(path.read_bytes()).decode()
     claims = " ".join(f"{f['claim']} {f['verdict']}." for f in figure["findings"])
-    return f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(figure["title"] + ". " + claims)}">'
+    narrow = ' class="single"' if figure["width"] == "single" else ""
+    return f'<img{narrow} src="data:image/svg+xml;base64,{data}" alt="{escape(figure["title"] + ". " + claims)}">'
 
 
 def _finding(finding: Json) -> str:
