@@ -25,6 +25,13 @@ class TrainBatch:
     views: Sequence[TrainView]
     labels: Tensor
     num_stream: int
+    over_all: tuple[int, int] | None = None
+    """Stream and replay samples of the step over all processes, where this one has only a part of them."""
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Stream and replay samples that the step learns from, wherever they are."""
+        return self.over_all or (self.num_stream, len(self.labels) - self.num_stream)
 
 
 @dataclass(frozen=True)

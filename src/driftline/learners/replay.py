@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 from driftline.learners.base import LearnResult, State, TrainBatch
 from driftline.learners.schedules import RateSearch
+from driftline.learners.seen import Seen, summed
+from driftline.learners.team import Team
+from driftline.models.synced_norm import SyncedBatchNorm, synchronise
 from driftline.streams.fetch import TrainView
 from driftline.streams.views import crop_batch
 from driftline.types import DriftlineError
@@ -91,8 +94,13 @@ def _has_bfloat16(device: torch.device) -> bool:
 class Member:
     """One model with its optimizer."""
 
+    number: int
     model: nn.Module
     optimizer: torch.optim.SGD
+    training: nn.Module
+    """The model, or what sums its gradients over the processes that train it together."""
+    norms: list[SyncedBatchNorm]
+    """Its batch norm layers, where they take their statistics from several processes."""
 
     def set_rate(self, lr: float) -> None:
         """The rate of the next update."""
@@ -116,6 +124,7 @@ class ReplayLearner:
         momentum: float,
         weight_decay: float,
         rate: Callable[[int], float] | RateSearch,
+        team: Team | None = None,
     ) -> None:
         self.search = rate if isinstance(rate, RateSearch) else None
         self._rate_at = None if isinstance(rate, RateSearch) else rate
@@ -123,10 +132,14 @@ class ReplayLearner:
         self.arithmetic = arithmetic
         self.size = size
         self._rates = self.search.rates if self.search else [rate(0)]  # type: ignore[operator]
+        self.team = team or Team.alone(self.num_members)
         self._logits: list[Tensor] = []
-        self.members = []
-        for _ in range(self.num_members):
+        self.members: list[Member] = []
+        """Those that learn in this process: all, unless several processes share them out."""
+        for number in self.team.ranks.members:
             model = build().to(arithmetic.device)
+            is_divided = self.team.ranks.parts > 1
+            norms = synchronise(model, self.team.norm_group(number)) if is_divided else []
             optimizer = torch.optim.SGD(
                 model.parameters(),
                 lr=self._rates[0],
@@ -134,7 +147,7 @@ class ReplayLearner:
                 weight_decay=weight_decay,
                 foreach=True,
             )
-            self.members.append(Member(model, optimizer))
+            self.members.append(Member(number, model, optimizer, self.team.divided(model, number), norms))
 
     @property
     def precision(self) -> str:
@@ -160,9 +173,17 @@ class ReplayLearner:
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits of the member that predicts; the other members' are kept to judge them by once labels are known."""
+        if not len(images):  # this process has no part in a small last batch
+            self._logits = [torch.empty(0, 1) for _ in self.members]
+            return self._logits[0]
         pixels = self.arithmetic.pixels(images)
         self._logits = [self._forward(member.model, pixels) for member in self.members]
-        return self._logits[self.member]
+        return self._logits[self._here(self.member)]
+
+    def _here(self, number: int) -> int:
+        """Where a member stands among those of this process; the first stands in for one that is elsewhere."""
+        members = self.team.ranks.members
+        return members.index(number) if number in members else 0
 
     def _forward(self, model: nn.Module, pixels: Tensor) -> Tensor:
         model.eval()
@@ -174,23 +195,27 @@ class ReplayLearner:
 
     def learn(self, batch: TrainBatch, step: int) -> LearnResult:
         """`len(batch.views)` gradient steps for every member."""
+        is_real = len(batch.labels) > 0
+        batch = batch if is_real else _stand_in(batch, self.size)
         labels = batch.labels.to(self.arithmetic.device, non_blocking=True)
-        weights = _sample_weights(batch, self.arithmetic.device)
+        weights = _sample_weights(batch, self.arithmetic.device) if is_real else torch.zeros_like(labels)
         if self._rate_at:
             self._rates = [self._rate_at(step)]
         rates = tuple(self._rates)
-        results: list[LearnResult] = []
+        seen = [Seen() for _ in self.members]
         for gd_step, view in enumerate(batch.views):
             pixels = self._pixels(view)
-            for j, member in enumerate(self.members):
-                member.set_rate(rates[j])
+            for member, its in zip(self.members, seen, strict=True):
+                member.set_rate(rates[member.number])
+                for norm in member.norms:
+                    norm.counts = is_real
                 loss, logits = self._update(member, pixels, labels, weights)
-                if gd_step == 0:
-                    results.append(_result(loss, logits, labels, batch.num_stream))
-        chosen = replace(results[self.member], rates=rates)
-        if self.search:
-            self._judge(labels[: batch.num_stream], step)
-        return replace(chosen, finite_weights=_all_finite(self.members[self.member].model))
+                if gd_step == 0 and is_real:
+                    its.training(loss, logits, labels, batch.num_stream)
+        if self.search and is_real:
+            for its, logits in zip(seen, self._logits, strict=True):
+                its.predictions(logits, labels[: batch.num_stream])
+        return replace(self._judge(batch, seen, step), rates=rates)
 
     def _pixels(self, view: TrainView) -> Tensor:
         images = view.images.to(self.arithmetic.device, non_blocking=True)
@@ -203,7 +228,7 @@ class ReplayLearner:
     ) -> tuple[Tensor, Tensor]:
         member.model.train()
         with self.arithmetic.autocast():
-            logits = member.model(pixels)
+            logits = member.training(pixels)
         logits = logits.float()
         loss = (nn.functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
         member.optimizer.zero_grad(set_to_none=True)
@@ -211,54 +236,70 @@ class ReplayLearner:
         member.optimizer.step()
         return loss.detach(), logits.detach()
 
-    def _judge(self, labels: Tensor, step: int) -> None:
-        """Line 4 to 9 of Alg. 1: the members' metrics, and now and then a new start from the best."""
-        assert self.search is not None
-        # A member that has diverged guesses at random: it must not be chosen by luck.
-        accuracies = [
-            _accuracy(logits, labels) if bool(torch.isfinite(logits).all()) else 0.0
-            for logits in self._logits
-        ]
-        best = self.search.update(step=step, accuracies=accuracies)
-        self._rates = self.search.rates
-        if best is None:
-            return
-        weights = self.members[best].model.state_dict()
+    def _judge(self, batch: TrainBatch, seen: list[Seen], step: int) -> LearnResult:
+        """What the step showed over all processes, and what PoLRS makes of it."""
+        for member, its in zip(self.members, seen, strict=True):
+            its.bad_weights = float(not _all_finite(member.model))
+        totals = summed(seen, self.team)
+        num_stream, num_replay = batch.totals
+        result = totals[self.member].result(num_stream, num_replay)
+        predicts_next = self.member
+        if self.search:
+            best = self.search.update(step=step, accuracies=[its.accuracy(num_stream) for its in totals])
+            self._rates = self.search.rates
+            predicts_next = self.member if best is None else best
+            if best is not None:
+                self._copy_to_all(best)
+        return replace(result, finite_weights=not totals[predicts_next].bad_weights)
+
+    def _copy_to_all(self, best: int) -> None:
+        """Lines 6 to 9 of Alg. 1: all start again from the best."""
+        source = self._here(best)
+        weights = self.members[source].model.state_dict()
+        self.team.spread(list(weights.values()), best)
         for j, member in enumerate(self.members):
-            if j != best:
+            if j != source:
                 member.model.load_state_dict(weights)
             member.forget_momentum()
 
     # -- state
 
     def weights(self) -> State:
-        """A copy of the weights of the member that predicts."""
-        return _copied(self.members[self.member].model.state_dict())
+        """A copy of the weights of the member that predicts (of several processes, the first one has it)."""
+        return self._copied_weights(self.member)
+
+    def _copied_weights(self, number: int) -> State:
+        tensors = self.members[self._here(number)].model.state_dict()
+        return dict(zip(tensors, self.team.to_first(list(tensors.values()), number), strict=False))
 
     def load_weights(self, weights: State) -> None:
         """Predict with these weights."""
-        self.members[self.member].model.load_state_dict(weights)
+        self.members[self._here(self.member)].model.load_state_dict(weights)
 
     def state(self) -> State:
-        """Weights and momentum of every member, and the state of the search."""
+        """Weights and momentum of every member, and the state of the search (of several processes, the first has it)."""
+        numbers = range(self.num_members)
         return {
-            "models": [_copied(member.model.state_dict()) for member in self.members],
-            "momentum": [self._momentum(member) for member in self.members],
+            "models": [self._copied_weights(number) for number in numbers],
+            "momentum": [self._copied_momentum(number) for number in numbers],
             "search": self.search.state() if self.search else {},
             "rates": list(self._rates),
         }
 
-    def _momentum(self, member: Member) -> list[Tensor | None]:
+    def _copied_momentum(self, number: int) -> list[Tensor | None]:
         """None for a parameter that has not been updated since its momentum was last forgotten."""
+        member = self.members[self._here(number)]
         buffers = [
             member.optimizer.state.get(p, {}).get("momentum_buffer") for p in member.model.parameters()
         ]
-        return [None if b is None else b.detach().cpu().clone() for b in buffers]
+        copies = iter(self.team.to_first([b for b in buffers if b is not None], number))
+        return [None if b is None else next(copies, None) for b in buffers]
 
     def load(self, state: State) -> None:
         """Restore."""
-        for member, weights, momentum in zip(self.members, state["models"], state["momentum"], strict=True):
-            member.model.load_state_dict(weights)
+        for member in self.members:
+            momentum = state["momentum"][member.number]
+            member.model.load_state_dict(state["models"][member.number])
             member.forget_momentum()
             for parameter, buffer in zip(member.model.parameters(), momentum, strict=True):
                 if buffer is not None:
@@ -270,10 +311,6 @@ class ReplayLearner:
             self.search.load(state["search"])
 
 
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-
-
 def _all_finite(model: nn.Module) -> bool:
     """Whether all weights are finite numbers: one norm a tensor, each weight only where a norm is not finite."""
     weights = [parameter.detach() for parameter in model.parameters()]
@@ -283,21 +320,14 @@ def _all_finite(model: nn.Module) -> bool:
 
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:
-    """Weights that make the loss half the mean over the stream plus half the mean over the replay."""
-    num_replay = len(batch.labels) - batch.num_stream
-    parts: Sequence[tuple[int, float]] = [(batch.num_stream, 0.5), (num_replay, 0.5)]
-    present = [(num, share) for num, share in parts if num]
-    scale = 1 / sum(share for _, share in present)
-    return torch.cat([torch.full((num,), scale * share / num, device=device) for num, share in present])
+    """Weights that make the loss half the mean over the stream plus half the mean over the replay, of all processes."""
+    num_here = (batch.num_stream, len(batch.labels) - batch.num_stream)
+    present = [(num, total) for num, total in zip(num_here, batch.totals, strict=True) if total]
+    share = 1 / len(present)
+    return torch.cat([torch.full((num,), share / total, device=device) for num, total in present])
 
 
-def _result(loss: Tensor, logits: Tensor, labels: Tensor, num_stream: int) -> LearnResult:
-    has_replay = len(labels) > num_stream
-    acc_replay = _accuracy(logits[num_stream:], labels[num_stream:]) if has_replay else None
-    return LearnResult(float(loss), _accuracy(logits[:num_stream], labels[:num_stream]), acc_replay)
-
-
-def _accuracy(logits: Tensor, labels: Tensor) -> float:
-    if not len(labels):
-        return math.nan
-    return float((logits.argmax(dim=1) == labels).float().mean())
+def _stand_in(batch: TrainBatch, size: int) -> TrainBatch:
+    """One blank image, to be weighted by nothing: a process without samples takes part in the sums of the others."""
+    blank = TrainView(torch.zeros(1, 3, size, size, dtype=torch.uint8), None)
+    return replace(batch, views=[blank] * len(batch.views), labels=torch.zeros(1, dtype=torch.int64))

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 import driftline
@@ -181,18 +182,22 @@ class Team:
             dist.broadcast(tensor.detach(), source)
 
     def to_first(self, tensors: Sequence[Tensor], member: int) -> list[Tensor]:
-        """On the first rank: copies of a member's tensors, wherever it learns; `tensors` are the member's own or have their shapes."""
+        """Copies of a member's tensors, wherever it learns, on the first rank; nothing on the others.
+
+        `tensors` are the member's own where it is, and of the same shapes elsewhere.
+        """
         source = self.ranks.ranks_of(member)[0]
-        if source and self.ranks.rank == source:
+        if source == 0:
+            return [tensor.detach().cpu().clone() for tensor in tensors] if self.is_first else []
+        if self.ranks.rank == source:
             for tensor in tensors:
                 dist.send(tensor.detach().contiguous(), 0)
-        copies = [tensor.detach().clone() for tensor in tensors]
-        if source and self.is_first:
-            for copy in copies:
-                received = copy.contiguous()
-                dist.recv(received, source)
-                copy.copy_(received)
-        return [copy.cpu() for copy in copies]
+        if not self.is_first:
+            return []
+        received = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
+        for tensor in received:
+            dist.recv(tensor, source)
+        return [tensor.cpu() for tensor in received]
 
     def divided(self, model: nn.Module, member: int) -> nn.Module:
         """The model to train with: backward sums gradients over the member's ranks, each once, while it goes on."""
@@ -205,19 +210,22 @@ class Team:
             gradient_as_bucket_view=True,
             static_graph=True,
         )
-        wrapped.register_comm_hook(self._groups[member], self._sum_bucket)
+        # A lambda, because torch refuses hooks whose annotations are texts.
+        wrapped.register_comm_hook(self._groups[member], lambda group, bucket: self._sum(bucket, group))
         return wrapped
 
     def norm_group(self, member: int) -> dist.ProcessGroup:
         """The ranks over which batch norm takes its statistics."""
         return self._norm_groups[member]
 
-    def _sum_bucket(self, group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def _sum(self, bucket: GradBucket, group: dist.ProcessGroup) -> torch.futures.Future[Tensor]:
         """Sums, where torch would average: the samples' weights already refer to the whole batch."""
         gradients = bucket.buffer()
         self.gradient_bytes += gradients.numel() * gradients.element_size()
-        work = dist.all_reduce(gradients, group=group, async_op=True)
-        return work.get_future().then(_first_value)
+        summing: torch.futures.Future[list[Tensor]] = dist.all_reduce(
+            gradients, group=group, async_op=True
+        ).get_future()
+        return summing.then(_first_value)
 
     # -- the end
 

@@ -30,16 +30,17 @@ class SyncedBatchNorm(nn.BatchNorm2d):
         values = x.float()
         weight = 1.0 if self.counts else 0.0
         num_here = values.new_full((1,), weight * (values.numel() // self.num_features))
-        sums = Summed.apply(torch.cat([weight * values.sum(dim=(0, 2, 3)), num_here]), self.group)
+        sums = _summed(torch.cat([weight * values.sum(dim=(0, 2, 3)), num_here]), self.group)
         num = sums[-1].detach()
         mean = sums[:-1] / num
         centred = values - mean[:, None, None]
         # Two passes: the difference of two large sums would lose what torch's own layer keeps.
-        squares = Summed.apply(weight * centred.square().sum(dim=(0, 2, 3)), self.group)
+        squares = _summed(weight * centred.square().sum(dim=(0, 2, 3)), self.group)
         variance = squares / num
         self._follow(mean.detach(), (squares / (num - 1)).detach())
         scale = torch.rsqrt(variance + self.eps) * self.weight
-        return (centred * scale[:, None, None] + self.bias[:, None, None]).to(x.dtype)
+        normalised: Tensor = centred * scale[:, None, None] + self.bias[:, None, None]
+        return normalised.to(x.dtype)
 
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
         assert self.running_mean is not None
@@ -68,6 +69,11 @@ class Summed(torch.autograd.Function):
         total = gradients[0].contiguous().clone()
         dist.all_reduce(total, group=ctx.group)
         return total, None
+
+
+def _summed(values: Tensor, group: dist.ProcessGroup) -> Tensor:
+    total: Tensor = Summed.apply(values, group)  # type: ignore[no-untyped-call]
+    return total
 
 
 def synchronise(model: nn.Module, group: dist.ProcessGroup) -> list[SyncedBatchNorm]:
