@@ -1,0 +1,130 @@
+"""Engine over bare arithmetic: what a whole step of a run costs beside the model's own work on tensors that lie ready.
+
+    python benchmarks/engine.py --quick     small model at 32 px raw, B = 64 and 256, one model and PoLRS; ResNet18 at 64 px JPEG
+    python benchmarks/engine.py --full      more steps, and ResNet50 at 224 px JPEG
+
+A block of steps of the engine (plan, fetch, decode, augment, predict, log, learn, checkpoint) and a block of bare steps
+(predict, forward, backward, update of the same model in the same arithmetic) alternate in one process.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from _measure import alternate, jpeg_stream, line, median_ratio, raw_stream, show, sizes
+from driftline.config import RunConfig
+from driftline.engine.run import Run
+from driftline.engine.setup import Setup
+from driftline.learners.replay import Arithmetic
+from driftline.models.build import build_model
+from driftline.types import Stream
+
+
+def bare_step(config: RunConfig, num_classes: int, size: int) -> Callable[[], None]:
+    """Predict, forward, backward, update for every member, on resident tensors, in the engine's arithmetic."""
+    arithmetic = Arithmetic.choose(config.device, config.precision)
+    models = [
+        build_model(config.model, num_classes, config.norm, config.seed) for _ in range(config.num_members)
+    ]
+    optimizers = [
+        torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, foreach=True)
+        for m in models
+    ]
+    test = torch.randn(config.batch_size, 3, size, size)
+    train = torch.randn(2 * config.batch_size, 3, size, size)
+    labels = torch.randint(0, num_classes, (len(train),))
+
+    def step() -> None:
+        for model in models:
+            model.eval()
+            with torch.no_grad(), arithmetic.autocast():
+                model(test)
+        for model, optimizer in zip(models, optimizers, strict=True):
+            model.train()
+            with arithmetic.autocast():
+                logits = model(train)
+            loss = nn.functional.cross_entropy(logits.float(), labels)
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+
+    return step
+
+
+def compare(
+    config: RunConfig, stream: Stream, *, block: int, rounds: int
+) -> tuple[float, dict[str, list[float]]]:
+    """Ratio of engine to bare, and the seconds of each block."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(config, Path(folder) / "run", stream=stream)
+        size = Setup(config, stream).image_size
+        bare = bare_step(config, len(stream.classes), size)
+        records = run.records()
+
+        def engine_block() -> None:
+            for _ in range(block):
+                next(records)
+
+        def bare_block() -> None:
+            for _ in range(block):
+                bare()
+
+        seconds = alternate({"engine": engine_block, "bare": bare_block}, rounds)
+        records.close()
+    return median_ratio(seconds["engine"], seconds["bare"]), seconds
+
+
+def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfig:
+    """Settings of a run that is longer than the steps to be measured."""
+    return RunConfig(
+        stream=name,
+        model={"raw": "resnet-tiny", "64px": "resnet18", "224px": "resnet50"}[name],
+        image_size=64 if name == "64px" else None,
+        batch_size=batch_size,
+        schedule=schedule,  # type: ignore[arg-type]
+        limit=batch_size * steps,
+        buffer_size="10%",
+    )
+
+
+def main() -> dict[str, Any]:
+    args = sizes(__doc__, quick="about a minute on two cores", full="about half an hour")
+    cases = [
+        # stream, batch size, schedule, steps a block, rounds, limit
+        ("raw", 64, "constant", 12, 15 if args.full else 6, 1.05),
+        ("raw", 256, "constant", 4, 15 if args.full else 4, 1.05),
+        ("raw", 64, "polrs", 6, 15 if args.full else 4, 1.05),
+        ("64px", 64, "constant", 1, 15 if args.full else 4, 1.03),
+    ]
+    if args.full:
+        cases += [
+            ("64px", 256, "constant", 1, 8, 1.03),
+            ("64px", 64, "polrs", 1, 8, 1.03),
+            ("224px", 64, "constant", 1, 3, 1.03),
+        ]
+    lines, details = [], {}
+    step_s: dict[tuple[str, int, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        streams = {"raw": raw_stream(Path(folder) / "raw", 60_000 if args.full else 32_000)}
+        streams["64px"] = streams["224px"] = jpeg_stream(Path(folder) / "jpeg", 16_384)
+        for name, batch_size, schedule, block, rounds, limit in cases:
+            config = config_of(name, batch_size, schedule, (rounds + 1) * block + 8)
+            ratio, seconds = compare(config, streams[name], block=block, rounds=rounds)
+            what = f"engine/bare, {config.model}, {name}, B={batch_size}, {schedule}"
+            lines.append(line(what, ratio, at_most=limit))
+            best = {key: min(value) / block for key, value in seconds.items()}
+            step_s[name, batch_size, schedule] = best["engine"]
+            details[what] = {f"{key}_step_ms": round(1e3 * value, 2) for key, value in best.items()}
+    population = step_s["raw", 64, "polrs"] / step_s["raw", 64, "constant"]
+    lines.append(line("PoLRS of 3 / one member, resnet-tiny, B=64", population, at_most=2.9))
+    return show(lines, steps=details)
+
+
+if __name__ == "__main__":
+    main()
