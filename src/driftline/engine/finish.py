@@ -46,9 +46,8 @@ PICTURE_SIZE = 96
 
 def finish_run(run: Run) -> dict[str, Any]:
     """Write everything; the summary."""
-    out, stream = run.out, run.setup.stream
+    out = run.out
     write_parquet(run.curves, out / "curves.parquet")
-    write_table(class_table(stream.classes), out / "classes.parquet")
     kept = _kept_weights(run)
     bad: dict[int, BadSampleError] = {}
     transfer = _transfer(run, kept, bad)

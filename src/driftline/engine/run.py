@@ -19,8 +19,8 @@ from driftline.config import RunConfig, read_config
 from driftline.engine import tensor_file
 from driftline.engine.checkpoint import Checkpoints, weights_path
 from driftline.engine.directory import claim, remove_logs
-from driftline.engine.finish import finish_run
-from driftline.engine.logs import START, Quarantine, RecordLog
+from driftline.engine.finish import class_table, finish_run
+from driftline.engine.logs import START, Quarantine, RecordLog, write_table
 from driftline.engine.loop import Loop, StepRecord
 from driftline.engine.setup import Setup
 from driftline.engine.tensor_file import DamagedFileError
@@ -91,6 +91,8 @@ class Run:
             self.predictions = RecordLog(self.out / "predictions.bin", PREDICTION)
             self.curves = RecordLog(self.out / "curves.bin", curve_dtype(self.learner.num_members))
             self.quarantine = Quarantine(self.out / "quarantine.jsonl")
+            # At the start, so that a report of the unfinished run can name the classes.
+            write_table(class_table(self.setup.stream.classes), self.out / "classes.parquet")
         self._logs = (self.predictions, self.curves, self.quarantine)
         self._pipeline = Pipeline(
             self.setup.fetcher(self.setup.stream.train), self._next_request, config.workers
