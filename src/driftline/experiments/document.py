@@ -58,7 +58,7 @@ def check_json(check: Check) -> Json:
         "interval_90": [_number(low), _number(high)],
         "claim": check.claim,
         "margin": _number(check.margin),
-        "seeds": len(check.effects),
+        "seeds": len(check.effects) if check.by_seed else 0,
         "effect_by_seed": [_number(e) for e in check.effects],
         "range_over_seeds": [_number(min(check.effects)), _number(max(check.effects))]
         if len(check.effects) > 1
@@ -162,6 +162,8 @@ def spread_text(check: Json) -> str:
     >>> spread_text({"seeds": 1, "range_over_seeds": None})
     'one seed: no spread'
     """
+    if check["seeds"] == 0:
+        return "counted"
     if check["range_over_seeds"] is None:
         return "one seed: no spread"
     scale = 100 if check["unit"] == "points" else 1

@@ -108,6 +108,8 @@ class Study:
         pool = Pool(self.jobs(), num_parallel, max(1, num_cores() // num_parallel))
         with claimed(self.out):
             pool.run(show)
+        for job in pool.jobs:
+            self._refuse_foreign(job)
         return pool
 
     # -- what came of it

@@ -69,6 +69,8 @@ class Check:
     margin: float
     """greater: the effect must exceed it; comparable: its size must stay below it."""
     unit: Unit = "points"
+    by_seed: bool = True
+    """False for a property of the stream, which has nothing to do with seeds."""
 
     @property
     def effect(self) -> float:
@@ -132,6 +134,15 @@ def comparable(what: str, first: Sequence[Measure], second: Sequence[Measure]) -
 def near(what: str, first: Sequence[Measure], second: Sequence[Measure]) -> Check:
     """Claims that the first accuracy is not below the second by more than `ALIKE_SHARE` of it."""
     return greater(what, first, second, by=-ALIKE_SHARE * _mean(second))
+
+
+def of_stream(what: str, value: float, over: float) -> Check:
+    """Claims that a share of the stream is greater than `over`; it was counted, so it has no error.
+
+    >>> of_stream("share of summers", 0.4, over=0.25).verdict
+    'held'
+    """
+    return Check(what, value, over, (value - over,), None, "greater", 0.0, by_seed=False)
 
 
 def constant(value: float, like: Sequence[Measure]) -> list[Measure]:

@@ -25,7 +25,7 @@ from driftline.experiments.recipe import Drawing, Recipe
 from driftline.experiments.recipes.shift import year_of
 from driftline.experiments.results import Results
 from driftline.experiments.setting import Setting
-from driftline.experiments.verdicts import Finding, Measure, constant, greater
+from driftline.experiments.verdicts import Finding, of_stream
 from driftline.geo.countries import continent_of, country_codes, country_name
 from driftline.geo.distance import great_circle_km
 from driftline.geo.outlines import cell_polygons, land
@@ -137,10 +137,8 @@ def _map(stream: Stream, found: Statistics) -> Chart:
 def findings(results: Results) -> list[Finding]:
     """What the paper says of its stream, of this one."""
     found = statistics(results.stream)
-    near = [Measure(found.share_within(200))]
     rich = sum(n for code, n in found.per_country.items() if continent_of(code) in RICH)
     total = max(sum(found.per_country.values()), 1)
-    half = constant(0.5, near)
     shares = ", ".join(
         f"{found.share_within(km):.0%} within {km} km (paper ≈ {share:.0%})"
         for km, share in PAPER_SHARE.items()
@@ -150,14 +148,14 @@ def findings(results: Results) -> list[Finding]:
             "classes-locate",
             "Most photos lie within 200 km of their class centre.",
             "About 5 % within 1 km, 30 % within 25 km, 80 % within 200 km.",
-            (greater("share within 200 km, over one half", near, half),),
+            (of_stream("share within 200 km, over one half", found.share_within(200), over=0.5),),
             f"Here: {shares}; {len(results.stream.classes)} classes (paper: 712).",
         ),
         Finding(
             "north-america-and-europe",
             "Most photos come from North America and Europe.",
             "A dominating number of images came from North America and Europe.",
-            (greater("share of North America and Europe, over one half", [Measure(rich / total)], half),),
+            (of_stream("share of North America and Europe, over one half", rich / total, over=0.5),),
         ),
     ]
 

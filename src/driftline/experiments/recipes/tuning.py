@@ -23,7 +23,7 @@ from driftline.experiments.results import Results
 from driftline.experiments.setting import QUICK, Setting
 from driftline.experiments.verdicts import Finding, Measure, near
 
-RATES = (0.1, 0.2, 0.4, 0.8)
+RATES = (0.2, 0.4, 0.8, 1.6)
 ONLINE, OFFLINE = "online", "supervised"
 
 
