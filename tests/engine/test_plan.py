@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.engine.plan import OnlinePlan, ShuffledPlan
@@ -164,6 +164,7 @@ def shuffled(num, *, first=0, sample_of=None, batch_size=8, epochs=1, seed=0):
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 4), st.integers(0, 1000))
+@settings(max_examples=30)
 def test_every_sample_once_an_epoch_whatever_the_batch(num, batch, epochs, first):
     plan = shuffled(num, first=first, batch_size=batch, epochs=epochs)
     requests = all_requests(plan)
@@ -183,6 +184,7 @@ def test_epochs_come_in_different_orders_that_are_not_the_stream_s():
 
 
 @given(st.integers(1, 100), st.integers(1, 5))
+@settings(max_examples=30)
 def test_a_sample_of_the_range_is_the_same_in_every_epoch_and_has_no_doubles(num, factor):
     plan = shuffled(num, sample_of=num * factor, epochs=3)
     positions = np.concatenate([r.stream for r in all_requests(plan)]).reshape(3, num)
@@ -199,6 +201,7 @@ def test_a_sample_of_the_range_is_uniform_over_it():
 
 
 @given(st.integers(1, 200), st.integers(0, 30))
+@settings(max_examples=30)
 def test_a_restored_shuffle_goes_on_exactly(num, cut):
     whole = all_requests(shuffled(num, epochs=2))
     first, second = shuffled(num, epochs=2), shuffled(num, epochs=2)
