@@ -178,4 +178,4 @@ def planted_results(
         for label, config in recipe.runs(changed).items():
             path = folder / f"{label.replace('/', '-')} {seed}"
             runs.setdefault(label, []).append(write_run(path, config, plant(label)))
-    return Results(runs, setting.stream, scoring)  # type: ignore[arg-type]
+    return Results(runs, setting.name, scoring)  # type: ignore[arg-type]

@@ -207,24 +207,23 @@ def test_listing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cloc-lr-polrs" in shown
 
 
-def test_bench_runs_the_scripts_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_hands_over_to_the_collection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from driftline.cli import study
 
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text(
-        "import sys, pathlib\npathlib.Path(__file__).with_suffix('.args').write_text(' '.join(sys.argv[1:]))\n"
+    (tmp_path / "run.py").write_text(
+        "import sys, pathlib\n"
+        "pathlib.Path(__file__).with_suffix('.args').write_text(' '.join(sys.argv[1:]))\n"
+        "sys.exit(3)\n"
     )
-    bad.write_text("raise SystemExit(3)\n")
-    monkeypatch.setattr(study, "benchmark_scripts", lambda: {"good": good, "bad": bad})
-    assert study.bench(["good", "--full"]) == 0
-    assert good.with_suffix(".args").read_text() == "--full"
-    assert study.bench([]) == 1
-    with pytest.raises(DriftlineError, match="no benchmark 'godo'"):
-        study.bench(["godo"])
+    (tmp_path / "geo.py").write_text("")
+    monkeypatch.setattr(study, "benchmark_folder", lambda: tmp_path)
+    assert study.bench(["geo", "--full", "--out", "here.json"]) == 3
+    assert (tmp_path / "run.args").read_text() == "geo --full --out here.json"
+    with pytest.raises(DriftlineError, match="no benchmark 'goe'; choose from geo"):
+        study.bench(["goe"])
 
 
 def test_the_repository_has_benchmarks() -> None:
-    from driftline.cli.study import benchmark_scripts
+    from driftline.cli.study import benchmark_folder
 
-    assert "metrics" in benchmark_scripts()
-    assert benchmark_scripts()["metrics"].is_absolute()
+    assert (benchmark_folder() / "metrics.py").exists()

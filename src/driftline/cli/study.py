@@ -171,40 +171,31 @@ class BenchFlags:
     """Some of the benchmarks; default: all."""
     full: bool = False
     """The sizes of the paper instead of small ones."""
-    list: bool = False
-    """Name the benchmarks; run nothing."""
+    out: Path = Path("bench.json")
+    """File for the results."""
 
 
 def bench(args: list[str]) -> int:
-    """`driftline bench`."""
+    """`driftline bench`: hands over to the repository's `benchmarks/run.py`."""
     flags = parse(BenchFlags, "bench", args)
-    scripts = benchmark_scripts()
-    if flags.list:
-        print("\n".join(scripts))
-        return 0
-    unknown = [name for name in flags.names if name not in scripts]
+    folder = benchmark_folder()
+    unknown = [name for name in flags.names if not (folder / f"{name}.py").is_file()]
     if unknown:
-        raise DriftlineError(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(scripts)}")
-    failed = []
-    for name in flags.names or scripts:
-        print(f"== {name}", flush=True)
-        size = "--full" if flags.full else "--quick"
-        if subprocess.run([sys.executable, str(scripts[name]), size], check=False).returncode:
-            failed.append(name)
-    if failed:
-        print(f"error: {', '.join(failed)} ended with an error", file=sys.stderr)
-    return 1 if failed else 0
+        present = sorted(
+            p.stem for p in folder.glob("*.py") if p.stem != "run" and not p.stem.startswith("_")
+        )
+        raise DriftlineError(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(present)}")
+    size = "--full" if flags.full else "--quick"
+    command = [sys.executable, str(folder / "run.py"), *flags.names, size, "--out", str(flags.out)]
+    return subprocess.run(command, check=False).returncode
 
 
-def benchmark_scripts() -> dict[str, Path]:
-    """The scripts in the repository's `benchmarks/`, by name; `run.py`, which runs them all, is none of them."""
+def benchmark_folder() -> Path:
+    """The repository's `benchmarks/`."""
     folder = Path(__file__).resolve().parents[3] / "benchmarks"
-    scripts = {
-        p.stem: p for p in sorted(folder.glob("*.py")) if not p.stem.startswith("_") and p.stem != "run"
-    }
-    if not scripts:
+    if not (folder / "run.py").is_file():
         raise DriftlineError(
             f"there are no benchmarks in {folder}: they come with the repository, not with the package; "
             "clone it and install it with `pip install -e .`"
         )
-    return scripts
+    return folder

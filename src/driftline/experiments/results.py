@@ -22,7 +22,7 @@ from driftline.experiments.setting import StudyScoring
 from driftline.experiments.verdicts import Measure
 from driftline.metrics.blind import blind_predictions
 from driftline.metrics.log import PredictionLog
-from driftline.types import BoolArray, FloatArray, IntArray, Stream
+from driftline.types import BoolArray, FloatArray, IntArray
 
 BINS = 60
 """Points of the curves that are averaged over steps: loss and training accuracy."""
@@ -129,7 +129,7 @@ class Results:
     """The runs of a figure: a list over seeds for each label."""
 
     runs: Mapping[str, Sequence[RunResult]]
-    stream: Stream
+    stream_name: str
     scoring: StudyScoring
 
     @property
@@ -143,7 +143,7 @@ class Results:
 
     def renamed(self, names: Mapping[str, str]) -> Results:
         """Some of the runs under other labels."""
-        return Results({new: self.runs[old] for old, new in names.items()}, self.stream, self.scoring)
+        return Results({new: self.runs[old] for old, new in names.items()}, self.stream_name, self.scoring)
 
     def online(self, label: str, first: float = 0.0, last: float = 1.0) -> list[Measure]:
         """Average online accuracy over a part of the stream."""

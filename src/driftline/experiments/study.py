@@ -122,7 +122,7 @@ class Study:
         }
         scale = self.setting.scale
         scoring = scale.batch_scoring if recipe.compares == "batch sizes" else scale.scoring
-        return Results(runs, self.setting.stream, scoring)
+        return Results(runs, self.setting.name, scoring)
 
     def conclude(self, failed: Mapping[str, str], conditions: Json) -> Json:
         """Draw every figure, judge every finding, write `findings.json`."""
