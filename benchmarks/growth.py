@@ -61,7 +61,14 @@ def loop_with(kind: str, capacity: int, steps: int) -> Loop:
     plan.step = filled // BATCH
     pipeline = Pipeline(setup.fetcher(stream.train), plan.next, workers=2)
     return Loop(
-        plan, pipeline, setup.learner(plan.num_steps), None, learns=True, batch_size=BATCH, test_every=256
+        plan,
+        pipeline,
+        setup.learner(plan.num_steps),
+        None,
+        learns=True,
+        batch_size=BATCH,
+        test_every=256,
+        seed=0,
     )
 
 
