@@ -160,6 +160,7 @@ def test_two_studies_do_not_share_a_directory_at_a_time(tmp_path: Path) -> None:
         (["shfit"], "did you mean shift"),
         (["all", "--seeds", "0"], "seeds = 0"),
         (["all", "--jobs", "0"], "jobs = 0"),
+        (["all", "--processes", "0"], "processes = 0"),
         (["all", "--limit", "0"], "limit = 0"),
         (["all", "--scale", "full"], "driftline build"),
         (["all", "--scale", "full", "--stream", "nowhere"], "there is no stream in nowhere"),

@@ -21,6 +21,7 @@ from driftline.cli.flags import parse
 from driftline.types import DriftlineError
 
 if TYPE_CHECKING:
+    from driftline.experiments.pool import Pool
     from driftline.experiments.study import Study
 
 MOST_JOBS = 8
@@ -45,6 +46,8 @@ class ReproduceFlags:
     """quick: a small network, sizes as shares of the stream; full: the paper's settings, for CLOC."""
     jobs: int | None = None
     """Runs at a time; default: one a processor core, up to 8 (full: one)."""
+    processes: int = 1
+    """Processes of each run, started by torchrun: one a GPU."""
     out: Path = Path("results")
     """Directory for runs, figures, findings.json and study.html."""
     limit: int | None = None
@@ -66,10 +69,9 @@ def reproduce(args: list[str]) -> int:
     jobs = (
         flags.jobs if flags.jobs is not None else 1 if flags.scale == "full" else min(num_cores(), MOST_JOBS)
     )
-    if jobs < 1:
-        raise DriftlineError(f"jobs = {jobs}: must be at least 1")
-    if flags.limit is not None and flags.limit < 1:
-        raise DriftlineError(f"limit = {flags.limit}: must be at least 1")
+    for name, value in (("jobs", jobs), ("processes", flags.processes), ("limit", flags.limit)):
+        if value is not None and value < 1:
+            raise DriftlineError(f"{name} = {value}: must be at least 1")
     study = Study.open(chosen(flags.figures), flags.stream, flags.scale, flags.seeds, flags.out, flags.limit)
     return _carry_out(study, jobs, flags, ["driftline", "reproduce", *args])
 
@@ -82,11 +84,11 @@ def _carry_out(study: Study, jobs: int, flags: ReproduceFlags, command: list[str
     console = Console()
     try:
         with _terminable(), StudyProgress(console) as progress:
-            pool = study.execute(jobs, progress)
+            pool = study.execute(jobs, progress, flags.processes)
     except KeyboardInterrupt:
         print("stopped and saved; the same command goes on where it stopped", file=sys.stderr)
         return 130
-    document = study.conclude(pool.failed, _conditions(jobs, pool.threads, command))
+    document = study.conclude(pool.failed, _conditions(pool, command))
     page = write_study_page(document, study.out)
     if flags.write_docs:
         write_study_docs(document, study.out, flags.write_docs)
@@ -111,7 +113,7 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _conditions(jobs: int, threads: int, command: list[str]) -> dict[str, Any]:
+def _conditions(pool: Pool, command: list[str]) -> dict[str, Any]:
     """How the figures came about. Threads change a result only through the rounding of sums."""
     import platform
 
@@ -119,8 +121,9 @@ def _conditions(jobs: int, threads: int, command: list[str]) -> dict[str, Any]:
 
     return {
         "command": shlex.join(command),
-        "jobs": jobs,
-        "threads": threads,
+        "jobs": pool.num_parallel,
+        "processes": pool.num_processes,
+        "threads": pool.threads,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "processor": platform.machine(),

@@ -62,9 +62,16 @@ class Job:
             return 0.0
         return min(1.0, size / curve_dtype(self.config.num_members).itemsize / self.num_steps)
 
-    def command(self) -> list[str]:
-        """How the process is started: anew, or where it stopped."""
+    def command(self, num_processes: int = 1) -> list[str]:
+        """How the run is started: anew, or where it stopped; by torchrun if it is to have several processes.
+
+        >>> Job("a", RunConfig(), Path("/nowhere/a"), 10, 1.0).command(4)[2:5]
+        ['torch.distributed.run', '--standalone', '--nproc-per-node=4']
+        """
         start = [sys.executable, "-m", "driftline"]
+        if num_processes > 1:
+            torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+            start = [sys.executable, "-m", *torchrun, "-m", "driftline"]
         if (self.out / "config.toml").exists():
             return [*start, "resume", str(self.out)]
         return [*start, "run", "--config", str(self.settings), "--out", str(self.out)]
@@ -78,6 +85,8 @@ class Pool:
     num_parallel: int
     threads: int
     """Threads of the arithmetic in each process."""
+    num_processes: int = 1
+    """Processes of each run."""
     failed: dict[str, str] = field(default_factory=dict)
     """Reason of each run that failed, by the name of its directory."""
     _running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = field(default_factory=dict)
@@ -108,7 +117,11 @@ class Pool:
         environment = os.environ | {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
         with job.log.open("ab") as log:
             process = subprocess.Popen(
-                job.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                job.command(self.num_processes),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
             )
         self._running[job.out.name] = (job, process)
 

@@ -103,9 +103,10 @@ class Study:
                 f"{job.out} was run before the stream {self.setting.name} was last changed; choose another --out or remove it"
             )
 
-    def execute(self, num_parallel: int, show: Callable[[Pool], None]) -> Pool:
-        """Run what is missing."""
-        pool = Pool(self.jobs(), num_parallel, max(1, num_cores() // num_parallel))
+    def execute(self, num_parallel: int, show: Callable[[Pool], None], num_processes: int = 1) -> Pool:
+        """Run what is missing, so many runs at a time, each with so many processes."""
+        threads = max(1, num_cores() // (num_parallel * num_processes))
+        pool = Pool(self.jobs(), num_parallel, threads, num_processes)
         with claimed(self.out):
             pool.run(show)
         for job in pool.jobs:

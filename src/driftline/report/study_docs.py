@@ -18,6 +18,19 @@ from driftline.streams.durable import replacing
 Json = dict[str, Any]
 
 _COMMENT = re.compile(r"<!-- comment (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+PAPER_SCALE = """## At the paper's scale
+
+```
+driftline reproduce all --scale full --stream streams/cloc --processes 4 --out results-cloc
+```
+
+takes the paper's settings, on one machine with four GPUs (`--processes`: one a GPU): ResNet50 with batch normalisation on 224-pixel
+crops of images stored with a short side of 256; SGD with momentum 0.9 and weight decay 1e-4; rate 0.05 online and 0.025 supervised at
+B = 256, proportional to B; PoLRS with three models and N = 2 M samples; ADRep from R = 40 K, a decision every 40 K samples, threshold
+0.5 points; R = 40 K, 4 M and 39 M; B = 256, for the best model 64; 1 and 5 gradient steps; 1 and 5 supervised epochs. It needs the stream
+([Building CLOC](cloc.md)) and is refused without it. Each run is also a file that `driftline run --config` takes, in
+`src/driftline/experiments/presets/` (`driftline reproduce --list` names them); `best.toml` is PoLRS + ADRep + B = 64 for any stream.
+These settings are checked to be the paper's, but the numbers on this page are of the embedded world, not of CLOC."""
 MARKS = {"held": "held", "did not hold": "**did not hold**", "undecided": "*undecided*"}
 
 
@@ -53,6 +66,7 @@ def render_docs(document: Json, kept: dict[str, str]) -> str:
         _overview(document),
         document["rule"],
         *(_figure(name, figure, kept) for name, figure in document["figures"].items()),
+        PAPER_SCALE,
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
