@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,15 @@ def fingerprints(out: Path) -> dict[str, str]:
     found["summary.json"] = json.dumps({k: v for k, v in summary.items() if k not in VOLATILE})
     assert {"curves.parquet", "transfer.parquet", "weights-H.safetensors"} <= found.keys()
     return found
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny models gain nothing from more threads, and lose much on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
