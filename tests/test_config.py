@@ -127,9 +127,9 @@ OTHER: dict[str, Any] = {
     "adaptive_buffer": True, "replay_ratio": 2.0, "polrs_every": "1/7", "polrs_members": 4, "polrs_factor": 3.0,
     "adrep_every": "1/7", "adrep_epsilon": 0.1, "test_every": 100, "epochs_baseline": 2, "train_years": "2010",
     "train_samples": 5, "limit": 10, "image_size": 64, "crop_scale": 0.5, "seed": 1, "device": "cpu", "precision": "float32",
-    "workers": 3, "checkpoint_every": "1/7", "checkpoint_seconds": 5.0, "max_bad_share": 0.5, "log": ("tensorboard",),
+    "parallel": "data", "workers": 3, "checkpoint_every": "1/7", "checkpoint_seconds": 5.0, "max_bad_share": 0.5, "log": ("tensorboard",),
 }  # fmt: skip
-CARRIED_OUT = {"workers", "checkpoint_every", "checkpoint_seconds", "log", "max_bad_share"}
+CARRIED_OUT = {"parallel", "workers", "checkpoint_every", "checkpoint_seconds", "log", "max_bad_share"}
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(RunConfig)])

@@ -25,6 +25,7 @@ LEARNERS = ("er", "none", "supervised")
 NORMS = ("group", "batch")
 PRECISIONS = ("auto", "float32", "bfloat16")
 LOGS = ("tensorboard",)
+PARALLEL = ("auto", "data", "members")
 
 BATCH_OF_RATE = 256
 """`lr` is the rate at this batch size; the linear rule scales it to the batch size in use."""
@@ -32,7 +33,9 @@ BATCH_OF_RATE = 256
 LR_ONLINE, LR_SUPERVISED = 0.05, 0.025
 """The paper's rates."""
 
-NOT_IN_HASH = frozenset({"workers", "checkpoint_every", "checkpoint_seconds", "log", "max_bad_share"})
+NOT_IN_HASH = frozenset(
+    {"parallel", "workers", "checkpoint_every", "checkpoint_seconds", "log", "max_bad_share"}
+)
 """Settings that change how a run is carried out but never its result."""
 
 
@@ -133,6 +136,8 @@ class RunConfig:
     """auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; auto is bfloat16 where the processor has it."""
+    parallel: Literal["auto", "data", "members"] = "auto"
+    """Under torchrun: divide each batch (data), spread the PoLRS members (members), or both as they fit (auto)."""
     workers: int = 2
     """Threads that read and decode ahead; never changes a result."""
     checkpoint_every: str = "5%"
@@ -166,6 +171,7 @@ class RunConfig:
             "schedule": SCHEDULES,
             "replay": REPLAYS,
             "norm": NORMS,
+            "parallel": PARALLEL,
             "precision": PRECISIONS,
         }
         for name, allowed in choices.items():

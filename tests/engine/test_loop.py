@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from driftline.config import RunConfig
-from driftline.engine.loop import prediction_rows
+from driftline.engine.records import prediction_rows
 from driftline.engine.run import Run
 from driftline.types import DriftlineError, Samples
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from driftline.engine.loop import StepRecord
+from driftline.engine.records import StepRecord
 from driftline.metrics.blind import BlindCounter
 
 LINE_SECONDS = 10.0

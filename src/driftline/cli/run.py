@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -37,6 +37,8 @@ class ResumeFlags:
     """The run's directory."""
     workers: int | None = None
     """Threads that read and decode ahead; default: as before."""
+    parallel: Literal["auto", "data", "members"] | None = None
+    """Under torchrun: how the work is divided; default: as before."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class DemoFlags:
     """Directory for the runs and the report."""
     seed: int = 0
     """Seed of the learners."""
+
+
+STOPPED = 143
+"""Exit code of a process that stopped because another one of the run was asked to: that of SIGTERM."""
 
 
 def run(args: list[str]) -> int:
@@ -72,7 +78,7 @@ def resume(args: list[str]) -> int:
     flags = parse(ResumeFlags, "resume", args)
     from driftline.engine.run import Run
 
-    return _execute(Run.resume(flags.run, workers=flags.workers, warn=_warn))
+    return _execute(Run.resume(flags.run, workers=flags.workers, parallel=flags.parallel, warn=_warn))
 
 
 def _warn(message: str) -> None:
@@ -82,7 +88,7 @@ def _warn(message: str) -> None:
 def _execute(run: Any) -> int:
     """Go through the run to its end, or say how to go on."""
     summary, code = _completed(run)
-    if summary is None:
+    if summary is None or not run.team.is_first:
         return code
     console = Console()
     console.print(result_table([(run.out.name, summary)]))
@@ -101,14 +107,16 @@ def _completed(run: Any) -> tuple[dict[str, Any] | None, int]:
 
     go_on = f"go on with: driftline resume {run.out}"
     with Signals() as signals:
+        run.stop_when = lambda: bool(signals.code)
         try:
             with Progress(run.setup.num_samples, run.num_steps, run.out.name) as progress:
                 for record in run.records():
-                    progress.add(record)
-                    if signals.code:
-                        run.save(wait=True)
-                        print(f"stopped and saved after step {run.loop.step} of {run.num_steps}; {go_on}")
-                        return None, signals.code
+                    if run.team.is_first:
+                        progress.add(record)
+            if run.stopped:
+                if run.team.is_first:
+                    print(f"stopped and saved after step {run.loop.step} of {run.num_steps}; {go_on}")
+                return None, signals.code or STOPPED
             signals.at_once = True  # all steps are saved, and finishing can be repeated
             return run.finish(), 0
         except Stopped as stopped:

@@ -22,6 +22,7 @@ from PIL import Image
 from driftline.engine import tensor_file
 from driftline.engine.checkpoint import weights_path
 from driftline.engine.logs import quarantine_table, write_parquet, write_table
+from driftline.engine.start import shared_state
 from driftline.geo import s2
 from driftline.geo.distance import great_circle_km
 from driftline.learners.base import State
@@ -65,12 +66,25 @@ def finish_run(run: Run) -> dict[str, Any]:
     return figures
 
 
+def help_finish(run: Run) -> dict[str, Any]:
+    """What the other processes do while the first one finishes: their part of the validation set. There is no summary here."""
+    _transfer(run, _kept_weights(run), {})
+    return {}
+
+
 # -- validation
 
 
 def _kept_weights(run: Run) -> dict[str, dict[str, Any]]:
     """The weights kept on the way, in order of time; one that is missing or damaged stops here."""
-    return {name: tensor_file.load(weights_path(run.out, name)) for name in run.kept.values()}
+
+    def kept(name: str) -> dict[str, Any]:
+        path = weights_path(run.out, name)
+        state = shared_state(run.team, lambda: (tensor_file.load(path), path))
+        assert state is not None
+        return state
+
+    return {name: kept(name) for name in run.kept.values()}
 
 
 TRANSFER = pa.schema(
@@ -104,8 +118,25 @@ def _transfer(run: Run, kept: dict[str, dict[str, Any]], bad: dict[int, BadSampl
     """Predictions for the whole validation set by each of the kept weights; the samples that are `bad` are noted."""
     present = run.learner.weights()
     frames = [_evaluate(run, name, state["weights"], bad) for name, state in kept.items()]
-    run.learner.load_weights(present)
-    return pl.concat(frames)
+    if run.team.is_first:
+        run.learner.load_weights(present)
+    return _all_parts(run, pl.concat(frames), bad)
+
+
+def _all_parts(run: Run, part: pl.DataFrame, bad: dict[int, BadSampleError]) -> pl.DataFrame:
+    """On the first process: what all have predicted, in the order in which one would have."""
+    if run.team.size == 1:
+        return part
+    buffer = io.BytesIO()
+    part.write_ipc(buffer)
+    parts = [pl.read_ipc(io.BytesIO(data)) for data in run.team.gather(buffer.getvalue())]
+    reasons = json.dumps([(error.position, error.reason) for error in bad.values()]).encode()
+    for told in run.team.gather(reasons):
+        bad |= {position: BadSampleError(position, reason) for position, reason in json.loads(told)}
+    if not run.team.is_first:
+        return part
+    order = pl.Enum(list(run.kept.values()))
+    return pl.concat(parts).sort(pl.col("checkpoint").cast(order), "position")
 
 
 def _evaluate(run: Run, name: str, weights: State, bad: dict[int, BadSampleError]) -> pl.DataFrame:
@@ -134,7 +165,8 @@ def _validation_batches(
     run: Run, bad: dict[int, BadSampleError]
 ) -> Iterator[tuple[IntArray, LabelArray, IntArray, torch.Tensor]]:
     split = run.setup.stream.validation
-    starts = iter(range(0, len(split), EVALUATION_BATCH))
+    ranks = run.team.ranks  # whole batches go in turn to the processes
+    starts = iter(range(ranks.rank * EVALUATION_BATCH, len(split), ranks.size * EVALUATION_BATCH))
     nothing = np.empty(0, np.int64)
 
     def plan() -> FetchRequest | None:

@@ -7,40 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from driftline import draws
 from driftline.engine.plan import Plan
+from driftline.engine.records import StepRecord, prediction_rows
+from driftline.engine.together import Step, whole_step
 from driftline.learners.base import Learner, LearnResult, TrainBatch
+from driftline.learners.team import Team
 from driftline.metrics.albums import is_test_point, scored_mask
 from driftline.replay.adaptive import AdaptiveSize
 from driftline.streams.fetch import Fetched, Pipeline
-from driftline.types import PREDICTION, TOP, BadSampleError, DriftlineError, Samples, curve_dtype
-
-
-@dataclass(frozen=True)
-class StepRecord:
-    """What one step showed."""
-
-    step: int
-    predictions: NDArray[np.void]
-    """Rows of `types.PREDICTION`; none for the supervised baseline."""
-    curve: NDArray[np.void]
-    """One row of `types.curve_dtype`."""
-    bad: tuple[BadSampleError, ...] = ()
-    """Stream samples that were set aside."""
-
-    @property
-    def accuracy(self) -> float:
-        """Share of the step's samples that were predicted right."""
-        rows = self.predictions
-        return float((rows["pred"] == rows["label"]).mean()) if len(rows) else math.nan
+from driftline.types import PREDICTION, DriftlineError, curve_dtype
 
 
 @dataclass
@@ -55,37 +38,39 @@ class Loop:
     seed: int
     batch_size: int
     test_every: int
+    team: Team = field(default_factory=Team.alone)
     step: int = 0
     last_user: int | None = None
 
     def records(self) -> Iterator[StepRecord]:
         """One record a step until the stream ends."""
         while (fetched := self.pipeline.next()) is not None:
+            whole = whole_step(fetched, self.team)
             member = self.learner.member
             # Test: all samples of the step, before any of them is trained on.
-            rows = self._predict(fetched, member)
+            rows = self._predict(fetched, whole, member)
             # Train: on the stream batch joined with the replay batch.
             metrics = self.learner.metrics
-            result = self._learn(fetched)
+            result = self._learn(fetched, whole)
             # Adapt: the size of the buffer from which later steps are planned.
             self._adapt(fetched, result)
             self.step += 1
             yield StepRecord(
                 fetched.request.step,
                 rows,
-                self._curve(fetched, result, member, metrics),
-                tuple(
-                    error for error in fetched.bad if error.position in set(fetched.request.stream.tolist())
-                ),
+                self._curve(fetched, whole, result, member, metrics),
+                whole.bad,
             )
 
-    def _predict(self, fetched: Fetched, member: int) -> NDArray[np.void]:
-        samples, images = fetched.samples, fetched.test_images
-        if samples is None or images is None or not len(samples):
+    def _predict(self, fetched: Fetched, whole: Step, member: int) -> NDArray[np.void]:
+        """The rows of the samples that this process has, if the member that predicts for the record is here."""
+        samples, images = whole.samples, fetched.test_images
+        if samples is None or images is None or fetched.samples is None or not len(samples):
             return np.empty(0, PREDICTION)
         step = fetched.request.step
         logits = self.learner.predict(images)
-        if not bool(torch.isfinite(logits).all()):
+        is_here = self.team.ranks.hosts(member)
+        if is_here and not bool(torch.isfinite(logits).all()):
             raise DriftlineError(
                 f"step {step}, position {samples.position[0]}: the model predicts non-finite numbers, its weights have diverged; "
                 f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
@@ -94,20 +79,24 @@ class Loop:
             samples.user, self.last_user, is_test_point(step, self.batch_size, self.test_every)
         )
         self.last_user = int(samples.user[-1])
-        return prediction_rows(logits, samples, member, step, scored)
+        if not is_here or not len(images):
+            return np.empty(0, PREDICTION)
+        return prediction_rows(logits, fetched.samples, member, step, scored[whole.here])
 
-    def _learn(self, fetched: Fetched) -> LearnResult:
-        if not self.learns or not fetched.num_stream:
+    def _learn(self, fetched: Fetched, whole: Step) -> LearnResult:
+        if not self.learns or not whole.num_stream:
             return LearnResult(math.nan, math.nan, None)
-        batch = TrainBatch(fetched.train, fetched.labels, fetched.num_stream)
+        over_all = (whole.num_stream, whole.num_replay) if self.team.size > 1 else None
+        batch = TrainBatch(fetched.train, fetched.labels, fetched.num_stream, over_all)
         # What a model draws while it learns (dropout) depends on the step alone, so a resumed run draws the same.
-        torch.manual_seed(int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1)
+        drawn = int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1
+        torch.manual_seed(drawn + self.team.ranks.part)
         result = self.learner.learn(batch, fetched.request.step)
         if not math.isfinite(result.loss) or not result.finite_weights:
             seen = f"the loss is {result.loss:g}" + (
                 "" if result.finite_weights else ", weights are not finite"
             )
-            raise DriftlineError(
+            raise self.team.error(
                 f"step {fetched.request.step}, position {int(fetched.request.stream[0])}: {seen}: training has diverged; "
                 f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
             )
@@ -125,13 +114,13 @@ class Loop:
             self.plan.resize(step, size)
 
     def _curve(
-        self, fetched: Fetched, result: LearnResult, member: int, metrics: list[float]
+        self, fetched: Fetched, whole: Step, result: LearnResult, member: int, metrics: list[float]
     ) -> NDArray[np.void]:
         request = fetched.request
         rates = result.rates or self.learner.rates
         row = np.zeros(1, curve_dtype(self.learner.num_members))
         row["step"], row["position"] = request.step, request.stream[-1] if request.test else -1
-        row["time"] = fetched.samples.time[-1] if fetched.samples is not None and len(fetched.samples) else 0
+        row["time"] = whole.samples.time[-1] if whole.samples is not None and len(whole.samples) else 0
         row["loss"], row["lr"], row["member"] = result.loss, rates[member], member
         row["buffer_size"] = request.buffer_size
         row["acc_stream"] = result.acc_stream
@@ -153,23 +142,3 @@ class Loop:
         self.step, self.last_user = state["step"], state["last_user"]
         if self.adaptive:
             self.adaptive.load(state["adaptive"])
-
-
-def prediction_rows(
-    logits: Tensor, samples: Samples, member: int, step: int, scored: NDArray[np.bool_]
-) -> NDArray[np.void]:
-    """Rows of the prediction log: the five best classes, the probability of the first, the likelihood of the truth."""
-    log_prob = torch.log_softmax(logits, dim=1)
-    num_top = min(TOP, logits.shape[1])
-    best, classes = log_prob.topk(num_top, dim=1)
-    truth = torch.from_numpy(samples.label.astype(np.int64)).to(logits.device)
-    rows = np.zeros(len(samples), PREDICTION)
-    for name in ("position", "time", "user", "label"):
-        rows[name] = getattr(samples, name)
-    rows["top5"] = -1
-    rows["top5"][:, :num_top] = classes.cpu().numpy()
-    rows["pred"] = rows["top5"][:, 0]
-    rows["prob"] = best[:, 0].exp().cpu().numpy()
-    rows["loglik"] = log_prob.gather(1, truth[:, None])[:, 0].cpu().numpy()
-    rows["member"], rows["step"], rows["scored"] = member, step, scored
-    return rows

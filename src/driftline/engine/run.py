@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -19,20 +19,26 @@ from driftline.config import RunConfig, read_config
 from driftline.engine import tensor_file
 from driftline.engine.checkpoint import Checkpoints, weights_path
 from driftline.engine.directory import claim, remove_logs
-from driftline.engine.finish import class_table, finish_run
-from driftline.engine.logs import START, Quarantine, RecordLog, write_table
-from driftline.engine.loop import Loop, StepRecord
+from driftline.engine.finish import class_table, finish_run, help_finish
+from driftline.engine.logs import START, AppendedFile, Quarantine, RecordLog, write_table
+from driftline.engine.loop import Loop
+from driftline.engine.records import StepRecord
 from driftline.engine.setup import Setup
+from driftline.engine.start import is_restart, make_team, open_together, shared_state
 from driftline.engine.tensor_file import DamagedFileError
 from driftline.engine.tensorboard import TensorBoardLog
+from driftline.engine.together import Gathering
 from driftline.learners.base import Learner
+from driftline.learners.ranks import Parallel
 from driftline.streams.durable import explaining_full_disk
 from driftline.streams.fetch import FetchRequest, Pipeline
-from driftline.streams.open import open_stream
 from driftline.types import PREDICTION, DriftlineError, Stream, curve_dtype
 
 BAD_SAMPLES_AT_FIRST = 1000
 """The share of bad samples is judged as if at least this many had been seen."""
+
+AGREE_EVERY = 10
+"""Steps between two questions to all processes whether to stop or to save."""
 
 Warn = Callable[[str], None]
 MakeLearner = Callable[[Setup, int], Learner]
@@ -72,11 +78,17 @@ class Run:
     ) -> None:
         self.config = config
         self.out = Path(out)
-        self.warn = warn
         self.resumed = 0
         self.seconds = 0.0
         self.num_bad = 0
-        self.setup = Setup(config, stream or open_stream(config.stream))
+        self.stop_when: Callable[[], bool] = lambda: False
+        """Asked after steps: True saves the run and ends `records()` there."""
+        self.stopped = False
+        self.team = make_team(config)
+        self.warn: Warn = warn if self.team.is_first else lambda message: None
+        if learner is not None and self.team.size > 1:
+            raise DriftlineError("a learner of your own runs in one process: start it without torchrun")
+        self.setup = Setup(config, open_together(config, stream, self.team), self.team)
         plan = self.setup.plan()
         self.num_steps = plan.num_steps
         self.num_samples = plan.total
@@ -85,18 +97,12 @@ class Run:
         self._pending: list[FetchRequest] = []
         make = learner or (lambda setup, num_steps: setup.learner(num_steps))
         self.learner = make(self.setup, plan.num_steps)
-        with explaining_full_disk(self.out, self._how_to_go_on):
-            self._lock = claim(self.out, config, resume=resume)
-            self.checkpoints = Checkpoints(self.out / "checkpoints")
-            self.predictions = RecordLog(self.out / "predictions.bin", PREDICTION)
-            self.curves = RecordLog(self.out / "curves.bin", curve_dtype(self.learner.num_members))
-            self.quarantine = Quarantine(self.out / "quarantine.jsonl")
-            # At the start, so that a report of the unfinished run can name the classes.
-            write_table(class_table(self.setup.stream.classes), self.out / "classes.parquet")
-        self._logs = (self.predictions, self.curves, self.quarantine)
-        self._pipeline = Pipeline(
-            self.setup.fetcher(self.setup.stream.train), self._next_request, config.workers
-        )
+        self.checkpoints = Checkpoints(self.out / "checkpoints")
+        self._gathering = Gathering(self.team)
+        self._logs: tuple[AppendedFile, ...] = ()
+        self._lock: TextIO | None = None
+        self.team.from_first(lambda: self._open_files(resume))
+        self._pipeline = Pipeline(self.setup.train_fetcher(), self._next_request, config.workers)
         self.loop = Loop(
             plan,
             self._pipeline,
@@ -106,7 +112,21 @@ class Run:
             seed=config.seed,
             batch_size=config.batch_size,
             test_every=config.test_every,
+            team=self.team,
         )
+
+    def _open_files(self, resume: bool) -> bytes:
+        """Take possession of the directory and open the logs; of several processes only the first does."""
+        resume = resume or (is_restart() and (self.out / "config.toml").exists())
+        with explaining_full_disk(self.out, self._how_to_go_on):
+            self._lock = claim(self.out, self.config, resume=resume)
+            self.predictions = RecordLog(self.out / "predictions.bin", PREDICTION)
+            self.curves = RecordLog(self.out / "curves.bin", curve_dtype(self.learner.num_members))
+            self.quarantine = Quarantine(self.out / "quarantine.jsonl")
+            # At the start, so that a report of the unfinished run can name the classes.
+            write_table(class_table(self.setup.stream.classes), self.out / "classes.parquet")
+        self._logs = (self.predictions, self.curves, self.quarantine)
+        return b""
 
     @classmethod
     def resume(
@@ -114,6 +134,7 @@ class Run:
         out: Path | str,
         *,
         workers: int | None = None,
+        parallel: Parallel | None = None,
         stream: Stream | None = None,
         learner: MakeLearner | None = None,
         warn: Warn = print,
@@ -126,7 +147,7 @@ class Run:
         if not (folder / "config.toml").exists():
             raise DriftlineError(f"{folder} holds no run: there is no config.toml in it")
         config = read_config(folder / "config.toml")
-        config = replace(config, workers=workers or config.workers)
+        config = replace(config, workers=workers or config.workers, parallel=parallel or config.parallel)
         return cls(config, folder, stream=stream, learner=learner, warn=warn, resume=True)
 
     # -- the loop with everything around it
@@ -137,7 +158,8 @@ class Run:
         Between two records the run can be left and saved; after an error it is closed, and `Run.resume` opens it again.
         """
         try:
-            with explaining_full_disk(self.out, self._how_to_go_on):
+            advice = self._how_to_go_on
+            with explaining_full_disk(self.out, advice), self.team.explaining_lost_ranks(advice):
                 self._restore()
                 yield from self._steps()
         except GeneratorExit:  # left between two steps
@@ -150,42 +172,58 @@ class Run:
         started = time.monotonic() - self.seconds
         last_saved, last_step = time.monotonic(), self.loop.step
         every = self.setup.steps(self.config.checkpoint_every, "checkpoint_every")
-        wants_board = "tensorboard" in self.config.log
+        wants_board = "tensorboard" in self.config.log and self.team.is_first
         board = TensorBoardLog(self.out / "tensorboard", last_step) if wants_board else None
         try:
             for record in self.loop.records():
-                # Log.
-                self.predictions.append(record.predictions)
-                self.curves.append(record.curve)
-                if board:
-                    board.add(record.curve)
                 self._set_aside(record)
                 self.seconds = time.monotonic() - started
+                late = time.monotonic() - last_saved >= self.config.checkpoint_seconds
+                self.stopped, late = self._agreed(self.stop_when(), late)
+                saves = late or self.stopped or self.loop.step - last_step >= every
+                # Log.
+                records = self._gathering.add(record, now=saves or self.loop.step == self.num_steps)
+                for whole in records if self.team.is_first else []:
+                    self.predictions.append(whole.predictions)
+                    self.curves.append(whole.curve)
+                    if board:
+                        board.add(whole.curve)
                 # Keep the weights that transfer is measured with.
                 if self.loop.step in self.kept:
                     self._keep_weights(self.kept[self.loop.step], record)
                 # Save, by count and by time.
                 self.checkpoints.check()
-                due = self.loop.step - last_step >= every
-                if due or time.monotonic() - last_saved >= self.config.checkpoint_seconds:
-                    self.save()
+                if saves:
+                    self.save(wait=self.stopped)
                     last_saved, last_step = time.monotonic(), self.loop.step
-                yield record
+                yield from records
+                if self.stopped:
+                    return
         finally:
             self._pipeline.close()
             if board:
                 board.close()
             self.checkpoints.finish()
 
+    def _agreed(self, stop: bool, late: bool) -> tuple[bool, bool]:
+        """Whether any process wants to stop, and whether the first one finds it time to save."""
+        if self.team.size == 1:
+            return stop, late
+        if self.loop.step % AGREE_EVERY and self.loop.step != self.num_steps:
+            return False, False
+        stops, lates = self.team.sum(np.array([float(stop), float(late and self.team.is_first)]))
+        return bool(stops), bool(lates)
+
     def _next_request(self) -> FetchRequest | None:
         return self._pending.pop(0) if self._pending else self._plan.next()
 
     def _set_aside(self, record: StepRecord) -> None:
-        self.quarantine.append(record.step, record.bad)
+        if self.team.is_first:
+            self.quarantine.append(record.step, record.bad)
         self.num_bad += len(record.bad)
         seen = max(BAD_SAMPLES_AT_FIRST, self.loop.step * self.config.batch_size)
         if record.bad and self.num_bad > self.config.max_bad_share * seen:
-            raise DriftlineError(
+            raise self.team.error(
                 f"step {record.step}: {self.num_bad} samples could not be used, more than {self.config.max_bad_share:.1%} of "
                 f"those seen (the last: {record.bad[-1]}); check the stream with `driftline inspect {self.config.stream} "
                 f"--verify`, or raise max_bad_share in {self.out}/config.toml, and {self._how_to_go_on}"
@@ -200,24 +238,28 @@ class Run:
             "position": int(curve["position"]),
             "time": int(curve["time"]),
         }
-        tensor_file.save(state, weights_path(self.out, name))
+        if self.team.is_first:
+            tensor_file.save(state, weights_path(self.out, name))
 
     # -- checkpoints
 
     def save(self, *, wait: bool = False) -> None:
         """Write a checkpoint in the background (or wait for it)."""
+        learner = self.learner.state()  # all processes take part
+        if not self.team.is_first:
+            return
         state = {
             "digest": self.config.digest(),
             "stream": self.setup.stream.fingerprint,
             "loop": self.loop.state(),
-            "learner": self.learner.state(),
+            "learner": learner,
             "plan": {name: torch.from_numpy(np.array(value)) for name, value in self._plan.state().items()},
             "pending": [_request_state(request) for request in self._pipeline.pending() + self._pending],
             "logs": {log.path.name: log.mark() for log in self._logs},
             "num_bad": self.num_bad,
             "seconds": self.seconds,
             "resumed": self.resumed,
-            "conditions": _conditions(),
+            "conditions": _conditions(self.team.size),
         }
         self.checkpoints.write(self.loop.step, state, before=self._sync_logs)
         if wait:
@@ -229,11 +271,15 @@ class Run:
 
     def _restore(self) -> None:
         """Set everything back to the newest whole checkpoint, or to the start."""
-        state = self.checkpoints.newest(self._check_fit, self.warn)
+        state = shared_state(self.team, self._newest)
         if state is not None:
             self._load(state)
         for log in self._logs:
             log.cut(state["logs"][log.path.name] if state else START)
+
+    def _newest(self) -> tuple[dict[str, Any], Path] | None:
+        state = self.checkpoints.newest(self._check_fit, self.warn)
+        return None if state is None else (state, self.checkpoints.paths()[0])
 
     def _check_fit(self, state: dict[str, Any]) -> None:
         """That the run's other files are those the checkpoint was made beside."""
@@ -248,15 +294,15 @@ class Run:
 
     def _load(self, state: dict[str, Any]) -> None:
         if state["digest"] != self.config.digest():
-            raise DriftlineError(
+            raise self.team.error(
                 f"{self.out}: the checkpoint was made with other settings than config.toml now has; "
                 "put config.toml back as it was, or start a new run"
             )
         if state["stream"] != self.setup.stream.fingerprint:
-            raise DriftlineError(
+            raise self.team.error(
                 f"{self.out}: the stream {self.config.stream} has changed since the checkpoint was made"
             )
-        for name, now in _conditions().items():
+        for name, now in _conditions(self.team.size).items():
             if state["conditions"].get(name) != now:
                 self.warn(
                     f"{name} was {state['conditions'].get(name)} before the interruption and is {now} now: "
@@ -276,15 +322,20 @@ class Run:
             raise DriftlineError(
                 f"{self.out}: {self.loop.step} of {self.num_steps} steps are done; go through all of records() before finish()"
             )
+        advice = self._how_to_go_on
         try:
-            with explaining_full_disk(self.out, self._how_to_go_on):
-                if not self.checkpoints.has(self.loop.step):
+            with explaining_full_disk(self.out, advice), self.team.explaining_lost_ranks(advice):
+                if self.team.from_first(self._wants_last_checkpoint):
                     self.save(wait=True)
-                summary = finish_run(self)
-                remove_logs(self.out)
+                summary = finish_run(self) if self.team.is_first else help_finish(self)
+                if self.team.is_first:
+                    remove_logs(self.out)
         finally:
             self.close()
         return summary
+
+    def _wants_last_checkpoint(self) -> bytes:
+        return b"" if self.checkpoints.has(self.loop.step) else b"yes"
 
     def execute(self) -> dict[str, Any]:
         """Run to the end and finish."""
@@ -300,19 +351,22 @@ class Run:
         finally:
             for log in self._logs:
                 log.close()
-            self._lock.close()
+            if self._lock is not None:
+                self._lock.close()
+            self.team.close()
 
     @property
     def _how_to_go_on(self) -> str:
         return f"go on with `driftline resume {self.out}`"
 
 
-def _conditions() -> dict[str, Any]:
+def _conditions(num_processes: int) -> dict[str, Any]:
     """What bits depend on besides the settings."""
     return {
         "torch": torch.__version__,
         "processor": torch.backends.cpu.get_cpu_capability(),
         "number of threads": torch.get_num_threads(),
+        "number of processes": num_processes,
     }
 
 

@@ -5,7 +5,7 @@ In: a RunConfig and the stream. Out: a plan, a learner, a fetcher. A run that ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from driftline.engine.plan import OnlinePlan, Plan, ShuffledPlan
 from driftline.learners.base import Learner
 from driftline.learners.replay import Arithmetic, ReplayLearner
 from driftline.learners.schedules import SCHEDULES, RateSearch
+from driftline.learners.team import Team
 from driftline.models.build import build_model
 from driftline.replay.adaptive import AdaptiveSize
 from driftline.replay.buffers import BUFFERS
@@ -30,6 +31,7 @@ class Setup:
 
     config: RunConfig
     stream: Stream
+    team: Team = field(default_factory=Team.alone)
 
     def __post_init__(self) -> None:
         self._check()
@@ -60,6 +62,11 @@ class Setup:
             raise DriftlineError(
                 f"batch_size = {config.batch_size} is larger than the stream of {self.num_samples} samples: lower --batch-size"
             )
+        if self.team.ranks.parts > config.batch_size:
+            raise self.team.error(
+                f"batch_size = {config.batch_size} cannot be divided over {self.team.ranks.parts} processes: start fewer, or raise "
+                "--batch-size"
+            )
         if config.schedule == "polrs" and amount(config.polrs_every, self.num_samples) > self.num_samples:
             raise DriftlineError(
                 f"polrs_every = {config.polrs_every} is longer than the stream of {self.num_samples} samples: "
@@ -76,6 +83,11 @@ class Setup:
             )
 
     # -- parts
+
+    def train_fetcher(self) -> Fetcher:
+        """What turns positions of the stream into this process's part of each batch."""
+        whole = self.fetcher(self.stream.train)
+        return replace(whole, part=self.team.ranks.part, parts=self.team.ranks.parts)
 
     def fetcher(self, split: Split) -> Fetcher:
         """What turns positions of a split into batches."""
@@ -181,11 +193,14 @@ class Setup:
         )
         return ReplayLearner(
             partial(build_model, config.model, len(self.stream.classes), config.norm, config.seed),
-            arithmetic=Arithmetic.choose(config.device, config.precision),
+            arithmetic=Arithmetic.choose(
+                config.device if self.team.size == 1 else str(self.team.device), config.precision
+            ),
             size=self.image_size,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
             rate=rate,
+            team=self.team if self.team.size > 1 else None,
         )
 
 

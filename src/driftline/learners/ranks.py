@@ -83,7 +83,7 @@ class Ranks:
 
     def hosts(self, member: int) -> bool:
         """Whether a member learns here."""
-        return member in self.members
+        return self.size == 1 or member in self.members
 
     def ranks_of(self, member: int) -> list[int]:
         """The ranks on which a member learns, in order of their parts.

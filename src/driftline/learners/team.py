@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -95,6 +96,10 @@ class Team:
     def name(self) -> str:
         """This rank, for messages."""
         return f"rank {self.ranks.rank} of {self.size} on {socket.gethostname()}"
+
+    def error(self, message: str) -> DriftlineError:
+        """What to raise where all ranks find the same thing wrong: one of them tells."""
+        return DriftlineError(message) if self.is_first else ToldElsewhereError(message)
 
     # -- numbers and bytes
 
@@ -203,13 +208,16 @@ class Team:
         """The model to train with: backward sums gradients over the member's ranks, each once, while it goes on."""
         if self.ranks.parts == 1:
             return model
-        wrapped = DistributedDataParallel(
-            model,
-            process_group=self._groups[member],
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,
-            static_graph=True,
-        )
+        with warnings.catch_warnings():
+            # torch 2.13 renames broadcast_buffers; older ones know only this name.
+            warnings.simplefilter("ignore", FutureWarning)
+            wrapped = DistributedDataParallel(
+                model,
+                process_group=self._groups[member],
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                static_graph=True,
+            )
         # A lambda, because torch refuses hooks whose annotations are texts.
         wrapped.register_comm_hook(self._groups[member], lambda group, bucket: self._sum(bucket, group))
         return wrapped
