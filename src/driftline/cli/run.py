@@ -172,11 +172,16 @@ def _percent(value: float | None) -> str:
 # -- demo
 
 DEMO_STREAM = "world:50000"
-DEMO_RUNS = {
-    "replay": {"lr": 0.4, "crop_scale": 0.5},
-    "supervised": {"learner": "supervised", "lr": 0.4, "crop_scale": 0.5},
-}
-"""Settings of the demo's runs; the rates were chosen on another world (seed 1), see docs/world.md."""
+
+
+def demo_runs(seed: int) -> dict[str, RunConfig]:
+    """The demo's runs, with the settings of the study's quick scale."""
+    from driftline.experiments.setting import QUICK
+
+    return {
+        "replay": RunConfig(stream=DEMO_STREAM, seed=seed, **QUICK.online),
+        "supervised": RunConfig(stream=DEMO_STREAM, seed=seed, **QUICK.offline),
+    }
 
 
 def demo(args: list[str]) -> int:
@@ -195,9 +200,9 @@ def demo(args: list[str]) -> int:
         highlight=False,
     )
     finished = []
-    for name, settings in DEMO_RUNS.items():
+    runs = demo_runs(flags.seed)
+    for name, config in runs.items():
         out = flags.out / name
-        config = RunConfig(stream=DEMO_STREAM, seed=flags.seed, **settings)  # type: ignore[arg-type]
         summary = _finished(out, config)
         if summary is None:
             unfinished = (out / "config.toml").exists()
@@ -208,7 +213,7 @@ def demo(args: list[str]) -> int:
                 return code
         finished.append((name, summary))
     page = flags.out / "report.html"
-    write_report([flags.out / name for name in DEMO_RUNS], page)
+    write_report([flags.out / name for name in runs], page)
     console.print(result_table(finished))
     console.print(f"report: {page.resolve()}", highlight=False, soft_wrap=True)
     return 0
