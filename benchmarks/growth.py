@@ -38,6 +38,7 @@ BATCH = 64
 STEP_LIMIT, STEP_LIMIT_10M = 1.03, 1.05
 MEMORY_LIMIT_MB = 200.0
 BYTES_A_SLOT = 8
+CHUNK = 1 << 20
 
 
 def loop_with(kind: str, capacity: int, steps: int) -> Loop:
@@ -47,7 +48,8 @@ def loop_with(kind: str, capacity: int, steps: int) -> Loop:
     config = RunConfig(replay=kind, buffer_size=str(capacity), batch_size=BATCH)  # type: ignore[arg-type]
     setup = Setup(config, stream)
     buffer = BUFFERS[kind](capacity, NUM_CLASSES, 0)
-    buffer.extend(0, filled, None)
+    for start in range(0, filled, CHUNK):
+        buffer.extend(start, min(start + CHUNK, filled), None)
     plan = OnlinePlan(
         len(stream.train),
         batch_size=BATCH,
@@ -90,8 +92,8 @@ def steps_by_size(kind: str, block: int, rounds: int) -> tuple[list[dict[str, An
             "ratio": ratio,
         }
         state = loops[size].plan.state()
-        slot_bytes = sum(array.nbytes for array in state.values()) / size
-        details[f"{kind} {size}"]["bytes_a_slot"] = round(slot_bytes, 3)
+        slot_bytes = round(sum(array.nbytes for array in state.values()) / size, 3)
+        details[f"{kind} {size}"]["bytes_a_slot"] = slot_bytes
         loops[size].pipeline.close()
     lines.append(line(f"step at R = 39 M / at 1 K, {kind}", ratio, at_most=STEP_LIMIT))
     lines.append(line(f"bytes a buffer slot at R = 39 M, {kind}", slot_bytes, at_most=BYTES_A_SLOT))
