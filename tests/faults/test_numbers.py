@@ -31,18 +31,23 @@ def test_a_number_that_is_not_finite_stops_the_run_at_that_step(
     learn = ReplayLearner.learn
 
     def spoiled(self: ReplayLearner, batch: TrainBatch, step: int) -> LearnResult:
-        if step == BAD_STEP and what == "weight":
-            # The update itself overflows: the loss of this step was still fine.
-            batch = TrainBatch(batch.views, batch.labels, batch.num_stream)
+        if step != BAD_STEP:
+            return learn(self, batch, step)
+        weight = next(iter(self.members[0].model.parameters()))
+        if what == "loss":
             with torch.no_grad():
-                list(self.members[0].model.parameters())[-1][2] = value
-        if step == BAD_STEP and what == "loss":
-            with torch.no_grad():
-                next(iter(self.members[0].model.parameters())).fill_(value)
-        return learn(self, batch, step)
+                weight[0, 0] = value
+            return learn(self, batch, step)
+        # The gradient overflows on its way back: the loss of this step is a good number, the weights are not.
+        hook = weight.register_hook(lambda gradient: gradient * value)  # type: ignore[no-untyped-call]
+        result = learn(self, batch, step)
+        hook.remove()
+        return result
 
     monkeypatch.setattr(ReplayLearner, "learn", spoiled)
-    with pytest.raises(DriftlineError, match=rf"step {BAD_STEP}, position {BAD_STEP * 16}: .*lower --lr"):
+    seen = r"the loss is (nan|inf)" if what == "loss" else r"the loss is [\d.]+, weights are not finite"
+    message = rf"step {BAD_STEP}, position {BAD_STEP * 16}: {seen}.*lower --lr"
+    with pytest.raises(DriftlineError, match=message):
         bench.start().execute()
     out = bench.folder / "run"
     state = newest_state(out)
@@ -50,21 +55,6 @@ def test_a_number_that_is_not_finite_stops_the_run_at_that_step(
     assert all(bool(torch.isfinite(t).all()) for t in state["learner"]["models"][0].values())
     monkeypatch.setattr(ReplayLearner, "learn", learn)
     bench.resume().execute()
-
-
-def test_weights_that_overflow_stop_the_run_before_they_predict(bench: Bench) -> None:
-    """The loss of the first gradient step is finite, the second one ruins the weights: that step is named, not the next."""
-    bench.settings = {
-        "lr": 3.3e38,
-        "momentum": 0.0,
-        "weight_decay": 1e9,
-        "batch_size": 256,
-        "checkpoint_every": "256",
-    }
-    with pytest.raises(
-        DriftlineError, match=r"step 0, position 0: the loss is [\d.]+, weights are not finite"
-    ):
-        bench.start().execute()
 
 
 def test_a_rate_that_is_too_high_is_named(tmp_path: Path) -> None:
