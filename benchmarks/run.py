@@ -38,11 +38,24 @@ ORDER = (
     "build",
 )
 FIGURES: dict[str, list[tuple[str, str, float | None, float | None]]] = {
-    # key of the script's result, what it is, at most, at least
+    # place in the script's result (a.b for b within a), what it is, at most, at least
+    "buffers": [
+        (f"{name}.step_over_limit", f"sample and insert, {name} / its limit of time", 1.0, None)
+        for name in ("fifo", "reservoir", "ring")
+    ],
+    "images": [("worst_ingest_over_bare", "ingest / bare decode, resize, encode", 1.2, None)],
     "store": [("jpeg_store_over_bare", "store / bare pread and decode, JPEG, a core", None, 0.9)],
     "geo": [
         ("labels_over_limit", "cell labels / 3 M a second on a core", None, 1.0),
         ("labels_over_library", "cell labels / S2 library, one point a call", None, 1.0),
+    ],
+    "metrics": [
+        ("seconds_over_limit", "all metrics over the log / 30 s", 1.0, None),
+        ("peak_over_limit", "memory of all metrics over the log / 4 GB", 1.0, None),
+    ],
+    "report": [
+        ("seconds_over_limit", "report over the log / 60 s", 1.0, None),
+        ("memory_over_limit", "memory of the report over the log / 2 GB", 1.0, None),
     ],
     "build": [("time_ratio", "build / polars scan, filter, write", 3.0, None)],
 }
@@ -70,11 +83,14 @@ def lines_of(name: str, result: dict[str, Any]) -> list[dict[str, Any]]:
     """A script's lines of the table."""
     if "lines" in result:
         return list(result["lines"])
-    return [
-        line(what, float(result[key]), at_most=at_most, at_least=at_least)
-        for key, what, at_most, at_least in FIGURES.get(name, [])
-        if key in result
-    ]
+    found = []
+    for place, what, at_most, at_least in FIGURES.get(name, []):
+        value: Any = result
+        for key in place.split("."):
+            value = value.get(key, {})
+        if isinstance(value, int | float):
+            found.append(line(what, float(value), at_most=at_most, at_least=at_least))
+    return found
 
 
 def run_script(name: str, size: str) -> dict[str, Any]:
