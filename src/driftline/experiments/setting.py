@@ -54,9 +54,9 @@ _TINY = {"model": "resnet-tiny", "crop_scale": 0.5}
 
 QUICK = Scale(
     name="quick",
-    online=MappingProxyType(_TINY | {"batch_size": 64, "lr": 0.4}),
-    offline=MappingProxyType(_TINY | {"learner": "supervised", "batch_size": 64, "lr": 0.4}),
-    offline_batch_lr=0.4,
+    online=MappingProxyType(_TINY | {"batch_size": 64, "lr": 0.8}),
+    offline=MappingProxyType(_TINY | {"learner": "supervised", "batch_size": 64, "lr": 0.8}),
+    offline_batch_lr=0.8,
     small_buffer=None,
     middle_buffer="10%",
     large_buffer="100%",
