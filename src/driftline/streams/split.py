@@ -17,6 +17,7 @@ from driftline.streams.manifest import ImageFormat, SplitInfo
 from driftline.streams.roots import Root
 from driftline.streams.rows import RowReader
 from driftline.streams.shards import Payload, ShardReader
+from driftline.streams.untrusted import load_array
 from driftline.types import BadSampleError, DriftlineError, ImageArray, Images, IntArray, LabelArray, Samples
 
 T = TypeVar("T", bound=np.generic)
@@ -135,14 +136,14 @@ class StoredSplit:
 def _mapped_labels(root: Root, name: str) -> LabelArray:
     path = root.local(name)
     try:
-        labels = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DriftlineError(f"{path} is damaged ({error}); restore it from a copy, or build again") from None
+        labels = load_array(path)
+    except DriftlineError as error:
+        raise DriftlineError(f"{error}: it is damaged; restore it from a copy, or build again") from None
     if labels.dtype != np.int32 or labels.ndim != 1:
         raise DriftlineError(
             f"{path} holds {labels.dtype} of shape {labels.shape}, not a list of int32 labels"
         )
-    return labels  # type: ignore[no-any-return]
+    return labels
 
 
 def _column(table: pa.Table, name: str, dtype: type[T]) -> NDArray[T]:

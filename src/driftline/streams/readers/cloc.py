@@ -10,7 +10,6 @@ as `*_val.csv` without a header (label first, time third, user fourth, path last
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from driftline.geo import s2
 from driftline.streams.metadata import Rules, clean
 from driftline.streams.readers.files import line_blocks
+from driftline.streams.untrusted import load_array, load_torch
 from driftline.types import ClassTable, DriftlineError
 
 ROWS_PER_FRAME = 1 << 20
@@ -121,13 +122,11 @@ def release_classes(release: Release, num_labels: int) -> ClassTable:
 def _read_cells(path: Path) -> s2.CellArray:
     """Cell ids as numbers, or as text: decimal ids or tokens."""
     try:
-        values = np.load(path, allow_pickle=False).reshape(-1)
-    except (ValueError, OSError, EOFError) as error:
-        raise DriftlineError(
-            f"{path} is no plain array of cells ({error}); save it again with numpy.save"
-        ) from None
+        values = load_array(path).reshape(-1)
+    except DriftlineError as error:
+        raise DriftlineError(f"{error}; save the cells again with numpy.save") from None
     if values.dtype.kind in "US":
-        texts = [str(v.decode() if isinstance(v, bytes) else v) for v in values]
+        texts = _texts(values, path)
         is_decimal = all(text.isdecimal() and len(text) > 16 for text in texts)
         return np.array([int(t) for t in texts], np.uint64) if is_decimal else s2.from_tokens(texts)
     if values.dtype.kind not in "iu":
@@ -140,6 +139,14 @@ def _read_cells(path: Path) -> s2.CellArray:
     if not s2.is_cell(cells).all():
         raise DriftlineError(f"{path}: {int(cells[~s2.is_cell(cells)][0]):#x} is no S2 cell id")
     return cells
+
+
+def _texts(values: NDArray[Any], path: Path) -> list[str]:
+    try:
+        # Any number may stand where a character should: encoding finds those that are none.
+        return [(v if isinstance(v, bytes) else str(v).encode()).decode() for v in values]
+    except (UnicodeError, ValueError, SystemError):
+        raise DriftlineError(f"{path} holds damaged text; save the cells again with numpy.save") from None
 
 
 def release_size(release: Release) -> tuple[int, int, int]:
@@ -201,11 +208,7 @@ def _series(path: Path) -> pl.Series:
     """A torch file as a column: a tensor, or a list of numbers or texts."""
     import torch  # takes seconds to import, and no other build needs it
 
-    try:
-        values: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DriftlineError(f"{path} is no torch file of plain data ({reason}); fetch it again") from None
+    values = load_torch(path)
     if isinstance(values, torch.Tensor):
         return pl.Series(values.reshape(-1).numpy())
     if not isinstance(values, list | tuple):

@@ -59,7 +59,10 @@ def split_header(header: str, delimiter: str) -> list[str]:
     >>> split_header('id,"name, full"', ",")
     ['id', 'name, full']
     """
-    return next(csv.reader([header], delimiter=delimiter), [])
+    try:
+        return next(csv.reader([header], delimiter=delimiter), [])
+    except csv.Error as error:
+        raise DriftlineError(f"the first line is no header of a table ({error}): {header[:60]!r}") from None
 
 
 class LineCounter(Utf8Stream):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ USUAL_TABLE = "yfcc100m_dataset"
 
 def column_names(path: Path, sql_table: str | None) -> list[str]:
     """Names of the columns of the table that is read."""
-    with closing(_connect(path)) as connection:
+    with _opened(path) as connection:
         table = _table_name(connection, path, sql_table)
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         return [str(name) for (name,) in rows]
@@ -52,30 +52,30 @@ def part_of(file: TableFile, columns: dict[str, str], sql_table: str | None) -> 
 def raw_frames(path: Path, columns: list[str], sql_table: str | None) -> Iterator[pl.DataFrame]:
     """Some columns of all rows, under their own names, as text."""
     schema = dict.fromkeys(columns, pl.String)
-    with closing(_connect(path)) as connection:
+    with _opened(path) as connection:
         table = _table_name(connection, path, sql_table)
         texts = ", ".join(f"CAST({_quoted(name)} AS TEXT)" for name in columns)
-        try:
-            cursor = connection.execute(f"SELECT {texts} FROM {_quoted(table)}")
-            while rows := cursor.fetchmany(FRAME_ROWS):
-                yield pl.DataFrame(rows, schema=schema, orient="row")
-        except sqlite3.DatabaseError as error:
-            raise DriftlineError(
-                f"{path} cannot be read to its end ({error}); restore it from a copy"
-            ) from None
+        cursor = connection.execute(f"SELECT {texts} FROM {_quoted(table)}")
+        while rows := cursor.fetchmany(FRAME_ROWS):
+            yield pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _num_rows(path: Path, sql_table: str | None) -> int:
-    with closing(_connect(path)) as connection:
+    with _opened(path) as connection:
         table = _table_name(connection, path, sql_table)
         (num,) = connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchone()
         return int(num)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    return connection
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file opened for reading only; damage that shows later is explained, too."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            yield connection
+    except sqlite3.DatabaseError as error:
+        raise DriftlineError(f"{path} cannot be read to its end ({error}); restore it from a copy") from None
 
 
 def _table_name(connection: sqlite3.Connection, path: Path, wanted: str | None) -> str:
