@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-import driftline
 from driftline.learners.ranks import Ranks
 from driftline.types import DriftlineError, FloatArray, ToldElsewhereError
 from driftline.version import VERSION
@@ -264,7 +263,7 @@ def source_hash() -> str:
     16
     """
     digest = hashlib.sha256(VERSION.encode())
-    folder = Path(driftline.__file__).parent
+    folder = Path(__file__).parent.parent
     for path in sorted(folder.rglob("*.py")):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
