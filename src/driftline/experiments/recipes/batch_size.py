@@ -2,7 +2,7 @@
 
     driftline reproduce batch-size --stream world --scale quick
 
-Duration: DURATION_batch_size.
+Duration: about 1.5 minutes a seed on two quiet cores.
 
 The paper saw (R = 4 M): increasing B, even by a factor of two, raised the training loss and lowered average online accuracy,
 forward and backward transfer at 2H/3, with replay (main text) and without (supplement). All are scored at the same test

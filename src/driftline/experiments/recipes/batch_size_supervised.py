@@ -2,7 +2,7 @@
 
     driftline reproduce batch-size-supervised --stream world --scale quick
 
-Duration: DURATION_batch_size_supervised.
+Duration: half a minute a seed on two quiet cores.
 
 The paper saw (rates 0.0125, 0.025, 0.05): like training losses and 16.61, 17.07 and 17.21 % validation accuracy, so the batch
 size does no harm by itself; the harm comes from the online setting. On a short stream an epoch at B = 256 has few steps, which

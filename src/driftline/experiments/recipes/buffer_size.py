@@ -2,7 +2,7 @@
 
     driftline reproduce buffer-size --stream world --scale quick
 
-Duration: DURATION_buffer_size.
+Duration: a little more than a minute a seed on two quiet cores.
 
 The paper saw (R = 40 K, 4 M, 39 M of 39 M photos): the best size changes over time, small early and larger later. With R too
 small the training accuracy on replayed photos is far above that on the stream (overfitting the buffer); with R too large it

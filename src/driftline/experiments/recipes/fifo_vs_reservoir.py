@@ -2,7 +2,7 @@
 
     driftline reproduce fifo-vs-reservoir --stream world --scale quick
 
-Duration: DURATION_fifo_vs_reservoir.
+Duration: a little more than a minute a seed on two quiet cores.
 
 The paper saw (supplement): comparable online accuracy and backward transfer at H; reservoir slightly better with 40 K, slightly
 worse with 4 M.

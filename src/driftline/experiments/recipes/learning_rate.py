@@ -2,7 +2,7 @@
 
     driftline reproduce learning-rate --stream world --scale quick
 
-Duration: DURATION_learning_rate.
+Duration: about 2 minutes a seed on two quiet cores.
 
 The paper saw (39 M photos, ResNet50, B = 256): PoLRS best in average online accuracy; cosine worst online but best in
 backward transfer at H, and best in both directions at 2H/3, where its rate was already small; large rates went with poor transfer.

@@ -2,7 +2,7 @@
 
     driftline reproduce shift --stream world --scale quick
 
-Duration: DURATION_shift.
+Duration: a quarter of a minute a seed on two quiet cores.
 
 The paper saw: the model of 2010 drops sharply on photos of other years, while the one of the whole range does not peak in 2010.
 """

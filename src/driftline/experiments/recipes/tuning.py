@@ -2,7 +2,7 @@
 
     driftline reproduce tuning --stream world:50000:1 --scale quick
 
-Duration: DURATION_tuning. Not part of `all`: it is what the study's settings were chosen by.
+Duration: about 2 minutes on two quiet cores. Not part of `all`: it is what the study's settings were chosen by.
 
 The paper chose its rates (0.05 online) on the preprocessing set, which is never tested on, and those of the supervised baseline (0.025) on
 the whole data set. Here both are chosen on a world of another seed: other photographers, other photos, other cells.
