@@ -239,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=2000, help="samples of the cheapest configuration")
+    parser.add_argument("--samples", type=int, default=1000, help="samples of the cheapest configuration")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="torture-"))
