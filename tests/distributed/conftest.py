@@ -84,8 +84,9 @@ def launcher():
     launcher.close()
 
 
-@pytest.fixture
-def launch(launcher, tmp_path):
+@pytest.fixture(scope="session")
+def launch(launcher, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
     numbers = itertools.count()
     jobs = []
 
@@ -96,9 +97,9 @@ def launch(launcher, tmp_path):
         ranks = [
             {
                 "arguments": [*map(str, arguments), *(of_rank or {}).get(rank, [])],
-                "log": str(tmp_path / f"job-{number}-rank-{rank}.log"),
+                "log": str(folder / f"job-{number}-rank-{rank}.log"),
                 "environment": meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | environment,
-                "folder": str(folders[rank] if folders else tmp_path),
+                "folder": str(folders[rank] if folders else folder),
                 "bad": list(bad),
                 "double": double,
             }

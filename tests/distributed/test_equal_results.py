@@ -32,10 +32,20 @@ def check_equal(alone, *others):
 
 
 def test_a_batch_divided_over_two_and_three_processes(launch, tmp_path):
-    # 1605 samples: 200 whole batches and one of 5, and 5 or 6 samples of replay: parts are unequal.
-    flags = ["--limit", "1605", "--replay-ratio", "0.7", "--adaptive-buffer", "--adrep-every", "1/9"]
+    # 801 samples: 200 batches of 4 with 3 samples of replay, and one of a single sample: parts are unequal.
+    flags = [
+        "--limit",
+        "801",
+        "--batch-size",
+        "4",
+        "--replay-ratio",
+        "0.7",
+        "--adaptive-buffer",
+        "--adrep-every",
+        "1/9",
+    ]
     alone, *others = outcomes(launch, tmp_path, [1, 2, 3], *flags)
-    assert alone.predictions["position"].to_list() == list(range(1605))
+    assert alone.predictions["position"].to_list() == list(range(801))
     assert alone.curves["buffer_size"].n_unique() > 1, "ADRep decided nothing"
     check_equal(alone, *others)
 
@@ -47,7 +57,7 @@ def test_a_process_without_samples_takes_part(launch, tmp_path):
 
 
 def test_a_population_spread_over_processes(launch, tmp_path):
-    flags = ["--limit", "640", "--schedule", "polrs", "--polrs-every", "1/6"]
+    flags = ["--limit", "320", "--schedule", "polrs", "--polrs-every", "1/6"]
     alone, *others = outcomes(launch, tmp_path, [1, 2, 3], *flags)
     assert alone.curves["lr"].n_unique() > 2, "PoLRS decided nothing"
     assert alone.predictions["member"].n_unique() > 1

@@ -13,7 +13,7 @@ import pytest
 from .conftest import COMMON, Outcome, check_decisions_and_order, difference, free_port
 
 FLAGS = [
-    *["--limit", "960", "--checkpoint-every", "80", "--schedule", "polrs", "--polrs-every", "1/6"],
+    *["--limit", "480", "--checkpoint-every", "40", "--schedule", "polrs", "--polrs-every", "1/6"],
     *["--adaptive-buffer", "--adrep-every", "1/9"],
 ]
 CLOSE = 1e-9
@@ -26,10 +26,11 @@ def wait_for_checkpoint(out, job, number=1):
             pytest.fail(f"the run ended too early: {job.said(0)}")
 
 
-@pytest.fixture
-def alone(launch, tmp_path):
-    launch(1, ["run", *COMMON, *FLAGS, "--out", tmp_path / "alone"], double=True).succeed()
-    return Outcome(tmp_path / "alone")
+@pytest.fixture(scope="module")
+def alone(launch, tmp_path_factory):
+    out = tmp_path_factory.mktemp("alone") / "run"
+    launch(1, ["run", *COMMON, *FLAGS, "--out", out], double=True).succeed()
+    return Outcome(out)
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, [1, 3])])

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
+from torch._C._distributed_c10d import GradBucket, PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from driftline.learners.ranks import Ranks
@@ -75,21 +76,29 @@ class Team:
                 )
             torch.cuda.set_device(self.device)
         try:
-            dist.init_process_group(kind, timeout=PATIENCE)
+            # Torchrun may keep its store when it starts everybody again: each attempt needs names of its own in it.
+            store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+            attempt = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+            dist.init_process_group(kind, store=attempt, rank=rank, world_size=size, timeout=PATIENCE)
+            self._open = True
+            self._make_groups()
         except (RuntimeError, ValueError) as error:  # torch raises subclasses of both
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             raise DriftlineError(
                 f"{self.name}: the processes cannot meet at {where} ({_first_line(error)}); is the port in use? "
                 "choose another with torchrun --master-port"
             ) from error
-        self._open = True
-        members_apart = self.ranks.parts < self.ranks.size
-        for member in range(self.ranks.num_members if members_apart else 1):
+
+    def _make_groups(self) -> None:
+        """The ranks of each member, and once more for batch norm, whose sums cross those of the gradients."""
+        all_together = self.ranks.parts == self.ranks.size
+        for member in range(self.ranks.num_members):
             for groups in (self._groups, self._norm_groups):
-                groups[member] = dist.new_group(self.ranks.ranks_of(member), timeout=PATIENCE)
-        if not members_apart:
-            for member in range(1, self.ranks.num_members):
-                self._groups[member], self._norm_groups[member] = self._groups[0], self._norm_groups[0]
+                groups[member] = (
+                    groups[0]
+                    if all_together and member
+                    else dist.new_group(self.ranks.ranks_of(member), timeout=PATIENCE)
+                )
 
     @property
     def name(self) -> str:
