@@ -25,6 +25,7 @@ import driftline.cli.run  # noqa: E402
 import driftline.engine.run  # noqa: E402
 import driftline.engine.start  # noqa: E402
 from driftline.learners.replay import MEAN, STD, Arithmetic  # noqa: E402
+from driftline.models.resnet import MODELS, ResNet  # noqa: E402
 from driftline.streams.open import open_stream  # noqa: E402
 from driftline.types import BadSampleError  # noqa: E402
 
@@ -57,7 +58,10 @@ def start(arguments, log, environment, folder, bad, double):
 
 
 def compute_in_double():
-    """Models learn in float64, in which rounding stays far below any real difference for hundreds of steps."""
+    """A small model learns in float64, in which rounding stays far below any real difference for hundreds of steps."""
+    MODELS["resnet-tiny"] = lambda num_classes, norm: ResNet(
+        num_classes, widths=(8, 16), depths=(1, 1), expansion=1, norm=norm, small=True
+    )
     torch.set_default_dtype(torch.float64)
     to_float32 = torch.Tensor.float
     torch.Tensor.float = lambda self: self if self.dtype == torch.float64 else to_float32(self)

@@ -57,7 +57,7 @@ def test_a_process_without_samples_takes_part(launch, tmp_path):
 
 
 def test_a_population_spread_over_processes(launch, tmp_path):
-    flags = ["--limit", "320", "--schedule", "polrs", "--polrs-every", "1/6"]
+    flags = ["--limit", "640", "--schedule", "polrs", "--polrs-every", "1/6", "--lr", "0.5"]
     alone, *others = outcomes(launch, tmp_path, [1, 2, 3], *flags)
     assert alone.curves["lr"].n_unique() > 2, "PoLRS decided nothing"
     assert alone.predictions["member"].n_unique() > 1

@@ -14,7 +14,7 @@ from .conftest import COMMON, Outcome, check_decisions_and_order, difference, fr
 
 FLAGS = [
     *["--limit", "480", "--checkpoint-every", "40", "--schedule", "polrs", "--polrs-every", "1/6"],
-    *["--adaptive-buffer", "--adrep-every", "1/9"],
+    *["--adaptive-buffer", "--adrep-every", "1/9", "--lr", "0.5"],
 ]
 CLOSE = 1e-9
 
