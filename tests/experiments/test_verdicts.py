@@ -66,6 +66,13 @@ def test_one_seed_has_no_spread_and_is_judged_by_its_photos() -> None:
     assert many.verdict == "held"
 
 
+def test_a_handful_of_photos_decides_nothing() -> None:
+    all_right, all_wrong = (Measure.mean_of(np.full(9, share)) for share in (1.0, 0.0))
+    assert greater("a", [all_right] * 3, [all_wrong] * 3).verdict == "undecided"
+    more = [Measure.mean_of(np.full(10, share)) for share in (1.0, 0.0)]
+    assert greater("a", [more[0]] * 3, [more[1]] * 3).verdict == "held"
+
+
 def test_items_are_paired_by_id_whatever_their_order() -> None:
     rng = np.random.default_rng(1)
     hard = rng.random(5000)

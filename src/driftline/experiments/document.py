@@ -58,6 +58,7 @@ def check_json(check: Check) -> Json:
         "interval_90": [_number(low), _number(high)],
         "claim": check.claim,
         "margin": _number(check.margin),
+        "items": check.num_items,
         "seeds": len(check.effects) if check.by_seed else 0,
         "effect_by_seed": [_number(e) for e in check.effects],
         "range_over_seeds": [_number(min(check.effects)), _number(max(check.effects))]

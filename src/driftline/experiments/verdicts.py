@@ -20,6 +20,8 @@ Unit = Literal["points", "nats", "doublings"]
 
 ALIKE_SHARE = 0.05
 """Two accuracies are called comparable when they differ by less than this share of the larger one."""
+FEWEST_ITEMS = 10
+"""A comparison that rests on fewer photos (or stretches of the stream) than this decides nothing."""
 Z90 = 1.645
 _T90 = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
 """Student's t for 90 % of the middle, by number of seeds."""
@@ -29,7 +31,8 @@ RULE = (
     "seeds (Student's t) and the sampling error of the photos it was measured on (paired where both sides saw the same photos). "
     "The claim held if every comparison's interval lies on the claimed side, did not hold if one interval lies wholly on the "
     "other side, and is undecided otherwise. With one seed there is no spread over seeds, and the interval is that of the photos "
-    f"alone. Two accuracies count as comparable when they differ by less than {ALIKE_SHARE:.0%} of the larger one."
+    f"alone. A comparison on fewer than {FEWEST_ITEMS} photos decides nothing. Two accuracies count as comparable when they differ "
+    f"by less than {ALIKE_SHARE:.0%} of the larger one."
 )
 
 
@@ -69,6 +72,8 @@ class Check:
     margin: float
     """greater: the effect must exceed it; comparable: its size must stay below it."""
     unit: Unit = "points"
+    num_items: int | None = None
+    """Photos, or stretches of the stream, on the side that has fewer; None where the value is no mean."""
     by_seed: bool = True
     """False for a property of the stream, which has nothing to do with seeds."""
 
@@ -100,7 +105,8 @@ class Check:
         'held'
         """
         low, high = self.interval
-        if not (math.isfinite(low) and math.isfinite(high)):
+        too_few = self.num_items is not None and self.num_items < FEWEST_ITEMS
+        if too_few or not (math.isfinite(low) and math.isfinite(high)):
             return "undecided"
         if self.claim == "greater":
             return "held" if low > self.margin else "did not hold" if high < self.margin else "undecided"
@@ -160,7 +166,10 @@ def _compared(
 ) -> Check:
     assert len(first) == len(second), "one measure a seed on each side"
     effects = tuple(a.value - b.value for a, b in zip(first, second, strict=True))
-    return Check(what, _mean(first), _mean(second), effects, _item_error(first, second), claim, margin, unit)
+    error = _item_error(first, second)
+    numbers = [len(m.items) for m in (*first, *second) if m.items is not None]
+    fewest = min(numbers) if numbers else None
+    return Check(what, _mean(first), _mean(second), effects, error, claim, margin, unit, fewest)
 
 
 def _mean(measures: Sequence[Measure]) -> float:
