@@ -98,7 +98,7 @@ class Run:
         make = learner or (lambda setup, num_steps: setup.learner(num_steps))
         self.learner = make(self.setup, plan.num_steps)
         self.checkpoints = Checkpoints(self.out / "checkpoints")
-        self._gathering = Gathering(self.team)
+        self.gathering = Gathering(self.team)
         self._logs: tuple[AppendedFile, ...] = ()
         self._lock: TextIO | None = None
         self.team.from_first(lambda: self._open_files(resume))
@@ -182,7 +182,7 @@ class Run:
                 self.stopped, late = self._agreed(self.stop_when(), late)
                 saves = late or self.stopped or self.loop.step - last_step >= every
                 # Log.
-                records = self._gathering.add(record, now=saves or self.loop.step == self.num_steps)
+                records = self.gathering.add(record, now=saves or self.loop.step == self.num_steps)
                 for whole in records if self.team.is_first else []:
                     self.predictions.append(whole.predictions)
                     self.curves.append(whole.curve)

@@ -75,6 +75,8 @@ class Gathering:
     """Collects the records of all processes on the first one, in stream order."""
 
     team: Team
+    count: int = 0
+    """How often the processes have gathered their records."""
     _waiting: list[StepRecord] = field(default_factory=list)
 
     def add(self, record: StepRecord, *, now: bool) -> list[StepRecord]:
@@ -86,6 +88,7 @@ class Gathering:
             return [record]
         self._waiting.append(record)
         if now or len(self._waiting) >= GATHER_EVERY:
+            self.count += 1
             waiting, self._waiting = self._waiting, []
             told = self.team.gather(b"".join(one.predictions.tobytes() for one in waiting))
             if self.team.is_first:

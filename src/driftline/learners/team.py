@@ -39,7 +39,6 @@ class Team:
     def __init__(self, ranks: Ranks, device: torch.device | None = None) -> None:
         self.ranks = ranks
         self.device = device or torch.device("cpu")
-        self.num_gathers = 0
         self.gradient_bytes = 0
         """Bytes of gradients that this rank has handed to the others, counted once."""
         self._groups: dict[int, dist.ProcessGroup] = {}
@@ -123,7 +122,6 @@ class Team:
         """Every rank's bytes, by rank, on the first one; nothing on the others."""
         if self.size == 1:
             return [data]
-        self.num_gathers += 1
         sizes = np.zeros(self.size)
         sizes[self.ranks.rank] = len(data)
         sizes = self.sum(sizes)
