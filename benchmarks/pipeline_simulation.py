@@ -133,12 +133,12 @@ def network_seconds(num: int = 8) -> tuple[float, float]:
 # -- tables and plot
 
 CASES = {
-    "1 GPU": Machinery(ranks=1, workers=12),
-    "4 GPUs": Machinery(ranks=4, workers=12, network=200e9),
-    "32 GPUs": Machinery(ranks=32, workers=12, storage=8e9),
-    "1 GPU, PoLRS": Machinery(ranks=1, workers=12, members=3),
-    "3 GPUs, PoLRS": Machinery(ranks=3, workers=12, parts=1, network=200e9),
-    "24 GPUs, PoLRS": Machinery(ranks=24, workers=12, parts=8, storage=8e9),
+    "1 GPU": Machinery(ranks=1, workers=4),
+    "4 GPUs": Machinery(ranks=4, workers=4, network=200e9),
+    "32 GPUs": Machinery(ranks=32, workers=4, storage=8e9),
+    "1 GPU, PoLRS": Machinery(ranks=1, workers=4, members=3),
+    "3 GPUs, PoLRS": Machinery(ranks=3, workers=4, parts=1, network=200e9),
+    "24 GPUs, PoLRS": Machinery(ranks=24, workers=4, parts=8, storage=8e9),
 }
 
 
@@ -166,6 +166,15 @@ def table(decode: float) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def networks(decode: float) -> dict[str, int]:
+    """Samples a second of 32 GPUs by the network between them."""
+    speeds = {"200 Gb/s": 25e9, "100 Gb/s": 12.5e9, "25 Gb/s": 3.1e9, "10 Gb/s": 1.25e9}
+    base = replace(CASES["32 GPUs"], decode=decode)
+    return {
+        name: round(samples_per_second(replace(base, network=bytes_s))) for name, bytes_s in speeds.items()
+    }
+
+
 def grid(decode: float) -> pl.DataFrame:
     """Samples a second over ranks x workers x bandwidth."""
     rows = [
@@ -174,11 +183,11 @@ def grid(decode: float) -> pl.DataFrame:
             "speed": samples_per_second(
                 Machinery(ranks=ranks, workers=workers, storage=storage, decode=decode)
             ),
-            "workers": f"{workers} workers a rank",
+            "workers": f"{workers} decoding threads a GPU",
             "storage": f"{storage / 1e9:g} GB/s",
         }
         for ranks in (1, 2, 4, 8, 16, 32)
-        for workers in (2, 6, 12)
+        for workers in (1, 2, 4)
         for storage in (0.1e9, 0.4e9, 8e9)
     ]
     return pl.DataFrame(rows)
@@ -201,7 +210,9 @@ def plot(path: Path, decode: float) -> None:
             y=alt.Y("speed:Q", title="stream samples a second"),
             color=alt.Color("storage:N", title="storage"),
             column=alt.Column(
-                "workers:N", title=None, sort=["2 workers a rank", "6 workers a rank", "12 workers a rank"]
+                "workers:N",
+                title=None,
+                sort=["1 decoding threads a GPU", "2 decoding threads a GPU", "4 decoding threads a GPU"],
             ),
         )
         .properties(width=220, height=240)
@@ -223,7 +234,11 @@ def main() -> None:
         samples_per_second(case, jitter=0.0) / min(limits(case).values())
         for case in (Machinery(workers=1), Machinery(storage=2e7), Machinery(workers=64, storage=1e12))
     ]
-    details: dict[str, object] = {"decode_ms": round(1000 * decode, 2), "cases": table(decode).to_dicts()}
+    details: dict[str, object] = {
+        "decode_ms": round(1000 * decode, 2),
+        "cases": table(decode).to_dicts(),
+        "networks": networks(decode),
+    }
     if arguments.full:
         forward, both = network_seconds()
         details |= {"forward_ms": round(1000 * forward), "forward_backward_ms": round(1000 * both)}
