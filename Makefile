@@ -29,11 +29,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	@$(BIN)/driftline demo --out demo
 
+# Two processes of one thread each: idle OpenMP threads that spin would cost more than they bring.
 test: venv
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-slow: venv
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: venv
 	$(BIN)/ruff check .
