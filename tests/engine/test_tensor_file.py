@@ -134,4 +134,9 @@ def test_an_optimizer_of_torch_can_be_saved(tmp_path: Path) -> None:
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     save({"optimizer": optimizer.state_dict()}, tmp_path / "state")
-    optimizer.load_state_dict(load(tmp_path / "state")["optimizer"])
+    restored = torch.optim.AdamW(model.parameters())
+    restored.load_state_dict(load(tmp_path / "state")["optimizer"])
+    for parameter, moments in optimizer.state.items():
+        for name, value in moments.items():
+            assert torch.equal(restored.state[parameter][name], value)
+    assert len(restored.state) == 2
