@@ -20,9 +20,9 @@ import polars as pl
 import simplejpeg
 from PIL import Image
 
+from _measure import texture
 from driftline.streams.decode import encode, pixels, prepare
 from driftline.streams.images import FolderSource, ingest
-from store import texture
 
 LIMIT = 1.2
 """prepare and ingest may take this many times as long as the bare calls."""

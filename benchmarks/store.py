@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import simplejpeg
 
+from _measure import texture
 from driftline.streams.decode import encode
 from driftline.streams.shards import HEADER, RECORD, shard_name
 from driftline.streams.store import ImageFormat, ShardWriter, StoredSplit, StoredStream, finish_stream
@@ -27,18 +28,6 @@ LIMIT = 0.9
 """The store must reach this share of the bare reading rate for JPEG."""
 BATCH = 64
 PER_SHARD = 1024
-
-
-def texture(height: int, width: int, seed: int) -> np.ndarray:
-    """A picture with detail at every scale, as photographs have."""
-    rng = np.random.default_rng(seed)
-    total = np.zeros((height, width, 3))
-    for octave in range(2, 9):
-        cells = rng.normal(0, 2.0 ** (6 - octave), (2**octave + 1, 2**octave + 1, 3))
-        rows = np.linspace(0, 2**octave, height).astype(int)
-        columns = np.linspace(0, 2**octave, width).astype(int)
-        total += cells[rows][:, columns]
-    return (128 + 3 * total).clip(0, 255).astype(np.uint8)
 
 
 def make_stream(path: Path, payloads: list[bytes], num: int, image: ImageFormat) -> StoredStream:
