@@ -20,6 +20,8 @@ def test_bits_equal_plain_integer_arithmetic(seed, keys):
     for key in keys:
         expected = mix(((expected ^ (key & MASK)) + 0x9E3779B97F4A7C15) & MASK)
     assert int(draws.bits(seed, *keys)) == expected
+    assert draws.bits(seed, *([key] for key in keys)).tolist() == [expected]
+    assert draws.bits(seed, [keys[0]], *keys[1:]).tolist() == [expected]
 
 
 @given(st.integers(1, 3000), st.integers(0, 100))

@@ -81,6 +81,14 @@ def test_a_batch_is_cut_as_one_image_at_a_time_would_be(seed, size):
         np.testing.assert_allclose(got[i], expected, atol=0.05)
 
 
+@given(st.integers(0, 10**6))
+def test_sixteen_bits_cut_as_thirty_two_do(seed):
+    images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    crops = random_crops(seed, 0, 0, np.arange(4), np.ones(4), 0.2)
+    short, long = (crop_batch(images, crops, 32, dtype).float() for dtype in (torch.bfloat16, torch.float32))
+    assert float((short - long).abs().max()) <= 2
+
+
 def test_the_whole_image_unmirrored_is_the_image():
     images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
     whole = Crops(np.tile([0.0, 0.0, 1.0, 1.0], (3, 1)), np.zeros(3, bool))

@@ -68,7 +68,8 @@ def test_splits_and_labels_are_those_of_the_build_s_rules():
     kept.sort()
     assert [cell for cell, _, _ in kept] == world.classes.cells.tolist()
 
-    held_out = is_validation(world.seed, np.arange(world.length), 0.01)
+    share = 0.1  # of a world shorter than 40,000 photos
+    held_out = is_validation(world.seed, np.arange(world.length), share)
     expected: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
     for i in range(num_first, world.length):
         leaf = int(leaves[i])

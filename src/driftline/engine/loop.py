@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from driftline import draws
 from driftline.engine.plan import Plan
@@ -41,6 +42,8 @@ class Loop:
     team: Team = field(default_factory=Team.alone)
     step: int = 0
     last_user: int | None = None
+    _learned_at: tuple[int, int] = (0, 0)
+    """Step and position of the last batch that was learned from."""
 
     def records(self) -> Iterator[StepRecord]:
         """One record a step until the stream ends."""
@@ -71,10 +74,7 @@ class Loop:
         logits = self.learner.predict(images)
         is_here = self.team.ranks.hosts(member)
         if is_here and not bool(torch.isfinite(logits).all()):
-            raise DriftlineError(
-                f"step {step}, position {samples.position[0]}: the model predicts non-finite numbers, its weights have diverged; "
-                f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
-            )
+            raise DriftlineError(self._diverged("weights are not finite"))
         scored = scored_mask(
             samples.user, self.last_user, is_test_point(step, self.batch_size, self.test_every)
         )
@@ -92,15 +92,24 @@ class Loop:
         drawn = int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1
         _seed_torch(drawn + self.team.ranks.part)
         result = self.learner.learn(batch, fetched.request.step)
-        if not math.isfinite(result.loss) or not result.finite_weights:
-            seen = f"the loss is {result.loss:g}" + (
-                "" if result.finite_weights else ", weights are not finite"
-            )
-            raise self.team.error(
-                f"step {fetched.request.step}, position {int(fetched.request.stream[0])}: {seen}: training has diverged; "
-                f"lower --lr (rates in use: {', '.join(f'{r:g}' for r in self.learner.rates)})"
-            )
+        self._learned_at = (fetched.request.step, int(fetched.request.stream[0]))
+        if not math.isfinite(result.loss):
+            raise self.team.error(self._diverged(f"the loss is {result.loss:g}"))
         return result
+
+    def check_weights(self) -> None:
+        """Raise unless the weights that predict from now on are finite numbers; a state with others must not be kept."""
+        weights = self.learner.weights()  # all processes take part; the first one has them
+        tensors = [tensor for tensor in weights.values() if isinstance(tensor, Tensor)]
+        is_bad = not all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        if self.team.sum(np.array([float(is_bad)]))[0]:
+            raise self.team.error(self._diverged("weights are not finite"))
+
+    def _diverged(self, seen: str) -> str:
+        """What is wrong since the last step that learned."""
+        step, position = self._learned_at
+        rates = ", ".join(f"{rate:g}" for rate in self.learner.rates)
+        return f"step {step}, position {position}: {seen}: training has diverged; lower --lr (rates in use: {rates})"
 
     def _adapt(self, fetched: Fetched, result: LearnResult) -> None:
         if self.adaptive is None:

@@ -22,6 +22,7 @@ from driftline.engine.directory import claim, remove_logs
 from driftline.engine.finish import class_table, finish_run, help_finish
 from driftline.engine.logs import START, AppendedFile, Quarantine, RecordLog, write_table
 from driftline.engine.loop import Loop
+from driftline.engine.memory import keep_freed_memory
 from driftline.engine.records import StepRecord
 from driftline.engine.setup import Setup
 from driftline.engine.start import is_restart, make_team, open_together, shared_state
@@ -76,6 +77,7 @@ class Run:
         warn: Warn = print,
         resume: bool = False,
     ) -> None:
+        keep_freed_memory()
         self.config = config
         self.out = Path(out)
         self.resumed = 0
@@ -245,6 +247,7 @@ class Run:
 
     def save(self, *, wait: bool = False) -> None:
         """Write a checkpoint in the background (or wait for it)."""
+        self.loop.check_weights()
         learner = self.learner.state()  # all processes take part
         if not self.team.is_first:
             return

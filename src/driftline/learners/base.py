@@ -44,8 +44,6 @@ class LearnResult:
     """None when nothing was replayed."""
     rates: tuple[float, ...] = ()
     """The rate that each member learned with."""
-    finite_weights: bool = True
-    """False when the weights that predict from now on are no longer all finite numbers."""
 
 
 class Learner(Protocol):

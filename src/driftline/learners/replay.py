@@ -79,8 +79,7 @@ class Arithmetic:
         Contiguous, not channels-last: there group norm in 16 bits takes 15 times as long (docs/benchmarks.md).
         """
         on_device = images.to(self.device, non_blocking=True)
-        scaled = on_device.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-        return scaled.sub_(MEAN).div_(STD)
+        return on_device.to(torch.float32, memory_format=torch.contiguous_format).sub(MEAN).div_(STD)
 
 
 def _has_bfloat16(device: torch.device) -> bool:
@@ -145,7 +144,7 @@ class ReplayLearner:
                 lr=self._rates[0],
                 momentum=momentum,
                 weight_decay=weight_decay,
-                foreach=True,
+                fused=True,
             )
             self.members.append(Member(number, model, optimizer, self.team.divided(model, number), norms))
 
@@ -220,7 +219,7 @@ class ReplayLearner:
     def _pixels(self, view: TrainView) -> Tensor:
         images = view.images.to(self.arithmetic.device, non_blocking=True)
         if view.crops is not None:
-            images = crop_batch(images, view.crops, self.size)
+            images = crop_batch(images, view.crops, self.size, self.arithmetic.dtype)
         return self.arithmetic.pixels(images)
 
     def _update(
@@ -238,19 +237,15 @@ class ReplayLearner:
 
     def _judge(self, batch: TrainBatch, seen: list[Seen], step: int) -> LearnResult:
         """What the step showed over all processes, and what PoLRS makes of it."""
-        for member, its in zip(self.members, seen, strict=True):
-            its.bad_weights = float(not _all_finite(member.model))
         totals = summed(seen, self.team)
         num_stream, num_replay = batch.totals
         result = totals[self.member].result(num_stream, num_replay)
-        predicts_next = self.member
         if self.search:
             best = self.search.update(step=step, accuracies=[its.accuracy(num_stream) for its in totals])
             self._rates = self.search.rates
-            predicts_next = self.member if best is None else best
             if best is not None:
                 self._copy_to_all(best)
-        return replace(result, finite_weights=not totals[predicts_next].bad_weights)
+        return result
 
     def _copy_to_all(self, best: int) -> None:
         """Lines 6 to 9 of Alg. 1: all start again from the best."""
@@ -309,14 +304,6 @@ class ReplayLearner:
         self._rates = list(state["rates"])
         if self.search:
             self.search.load(state["search"])
-
-
-def _all_finite(model: nn.Module) -> bool:
-    """Whether all weights are finite numbers: one norm a tensor, each weight only where a norm is not finite."""
-    weights = [parameter.detach() for parameter in model.parameters()]
-    if bool(torch.isfinite(torch.stack(torch._foreach_norm(weights)).sum())):
-        return True
-    return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:

@@ -29,8 +29,7 @@ class Seen:
     right_predicted: float = 0.0
     """Samples that were right when they were predicted for the record."""
     bad_logits: float = 0.0
-    bad_weights: float = 0.0
-    """How many processes found non-finite numbers."""
+    """How many processes predicted non-finite numbers."""
 
     def training(self, loss: Tensor, logits: Tensor, labels: Tensor, num_stream: int) -> None:
         """Note the first gradient step."""

@@ -64,8 +64,8 @@ class BuildConfig:
     """Keep rows of these years only, as 2004:2014 or 2010; all: every year. Default: 2004:2014 for yfcc, else all."""
     preprocess: float | None = None
     """Share of the rows, the first ones, that make the cells and are no part of the stream. Default: 0.05, with labels 0."""
-    validation: float = 0.01
-    """Share of the remaining rows that is held out."""
+    validation: float | None = None
+    """Share of the remaining rows that is held out. Default: 0.01, of a short embedded world more."""
     min_per_class: int | None = None
     """Classes with fewer rows are dropped. Default: 50 (cells, in the preprocessing set), with labels no limit."""
     max_per_class: int | None = None
@@ -109,7 +109,7 @@ class BuildConfig:
             f"preprocess = {self.preprocess}: is a share, at least 0 and less than 1",
         )
         need(
-            0 <= self.validation < 1,
+            self.validation is None or 0 <= self.validation < 1,
             f"validation = {self.validation}: is a share, at least 0 and less than 1",
         )
         for name in ("rows_per_shard", "workers", "image_size"):
@@ -187,6 +187,11 @@ class BuildConfig:
                 f"years = {text!r}: give a range of years (2004:2014), one year (2010), or all"
             )
         return years
+
+    @property
+    def validation_share(self) -> float:
+        """Share of the rows after the preprocessing set that is held out."""
+        return 0.01 if self.validation is None else self.validation
 
     def preprocess_share(self, *, has_labels: bool) -> float:
         """Share of the rows that is set apart to make the classes; labels need none.

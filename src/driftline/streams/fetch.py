@@ -173,7 +173,7 @@ class Fetcher:
         self, request: FetchRequest, positions: IntArray, images: ImageArray, num_stream: int
     ) -> tuple[Tensor, tuple[TrainView, ...]]:
         """Small images of one size are cut by the learner, all at once, on its device."""
-        tensor = torch.from_numpy(images).permute(0, 3, 1, 2)
+        tensor = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
         aspect = np.ones(len(positions))
         views = tuple(
             TrainView(tensor, self._crops(request, g, positions, aspect)) for g in range(request.gd_steps)

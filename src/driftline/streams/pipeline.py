@@ -87,7 +87,7 @@ def build_tables(config: BuildConfig, table: Table, shop: Workshop, progress: Pr
 
     def tables() -> dict[str, Any]:
         progress("tables", 0, rows.num_rows)
-        split = Split(classes, num_first, config.validation, config.seed)
+        split = Split(classes, num_first, config.validation_share, config.seed)
         counts = write_tables(rows, split, shop.folder, has_image=rules.has_image)
         return asdict(counts)
 

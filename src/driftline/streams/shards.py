@@ -33,6 +33,8 @@ DATA_MAGIC = b"driftbin"
 INDEX_MAGIC = b"driftidx"
 MAX_READ_BYTES = 2**25
 """Neighbouring payloads are read together up to this many bytes."""
+MAX_KEPT_RECORDS = 2**22
+"""The indexes of a split of at most so many samples are kept in memory (64 MB); of a longer one each record is read on its own."""
 MAX_PAYLOAD_BYTES = 2**32 - 1
 
 Payload = bytes | BadSampleError
@@ -169,6 +171,7 @@ class ShardReader:
         self._starts = np.cumsum([0, *(shard.num_samples for shard in shards)])
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._max_open = max(2, max_open_files() // 2)
+        self._keeps_indexes = len(self) <= MAX_KEPT_RECORDS and len(shards) <= self._max_open
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -176,7 +179,8 @@ class ShardReader:
 
     def read(self, positions: IntArray) -> list[Payload]:
         """Payloads in the order asked for; one that does not match its CRC comes back as its error."""
-        wanted, where = np.unique(positions, return_inverse=True)
+        is_sorted = bool((np.diff(positions) > 0).all())
+        wanted, where = (positions, None) if is_sorted else np.unique(positions, return_inverse=True)
         if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < len(self):
             raise IndexError(f"positions {wanted[0]}..{wanted[-1]} of a split of {len(self)} samples")
         shard_of = np.searchsorted(self._starts, wanted, side="right") - 1
@@ -185,7 +189,7 @@ class ShardReader:
         for first, last in zip([0, *breaks], [*breaks, len(wanted)], strict=True):
             if first < last:
                 found += self._run(int(shard_of[first]), int(wanted[first]), int(last - first))
-        return [found[i] for i in where]
+        return found if where is None else [found[i] for i in where]
 
     def check(self, number: int) -> None:
         """Raise DriftlineError unless the files of a shard are there in full length."""
@@ -201,7 +205,8 @@ class ShardReader:
             if shard is not None:
                 self._open.move_to_end(number)
                 return shard
-        shard = _OpenShard(self._root, f"{self._prefix}{shard_name(number)}", self._shards[number])
+        name = f"{self._prefix}{shard_name(number)}"
+        shard = _OpenShard(self._root, name, self._shards[number], keeps_index=self._keeps_indexes)
         with self._lock:
             self._open[number] = shard
             while len(self._open) > self._max_open:
@@ -212,7 +217,7 @@ class ShardReader:
 class _OpenShard:
     """The two files of a shard, opened and found to have the length they should."""
 
-    def __init__(self, root: Root, name: str, info: ShardInfo) -> None:
+    def __init__(self, root: Root, name: str, info: ShardInfo, *, keeps_index: bool = False) -> None:
         self._name = f"{root.location}/{name}"
         self._data = self._opened(root, f"{name}.bin", info.data_bytes)
         self._index = self._opened(root, f"{name}.idx", HEADER.size + info.num_samples * RECORD.size)
@@ -220,6 +225,9 @@ class _OpenShard:
             raise _broken(
                 f"{self._name}.idx", f"does not count the {info.num_samples} samples of stream.json"
             )
+        self._num_samples = info.num_samples
+        self._keeps_index = keeps_index
+        self._kept: bytes | None = None
 
     def _opened(self, root: Root, name: str, size: int) -> ByteFile:
         try:
@@ -233,15 +241,31 @@ class _OpenShard:
 
     def payloads(self, first: int, count: int, position: int) -> list[Payload]:
         """Payloads of `count` samples from the shard's sample `first` on, which is at `position` of the split."""
-        raw = self._index.read(HEADER.size + first * RECORD.size, count * RECORD.size)
-        if len(raw) != count * RECORD.size:
-            raise _broken(f"{self._name}.idx", "was shortened while it was read")
-        records = list(RECORD.iter_unpack(raw))
+        records = self._records(first, count)
+        if count == 1:
+            return self._group(records, position)
         found: list[Payload] = []
         while len(found) < count:
             group = self._neighbours(records, len(found))
             found += self._group(records[len(found) : group], position + len(found))
         return found
+
+    def _records(self, first: int, count: int) -> list[tuple[int, int, int]]:
+        """Index records: from the file, or from the whole index, which is read once."""
+        if not self._keeps_index:
+            return list(RECORD.iter_unpack(self._read_index(first, count)))
+        if self._kept is None:
+            self._kept = self._read_index(0, self._num_samples)
+        start = first * RECORD.size
+        if count == 1:
+            return [RECORD.unpack_from(self._kept, start)]
+        return list(RECORD.iter_unpack(memoryview(self._kept)[start : start + count * RECORD.size]))
+
+    def _read_index(self, first: int, count: int) -> bytes:
+        raw = self._index.read(HEADER.size + first * RECORD.size, count * RECORD.size)
+        if len(raw) != count * RECORD.size:
+            raise _broken(f"{self._name}.idx", "was shortened while it was read")
+        return raw
 
     def _neighbours(self, records: list[tuple[int, int, int]], start: int) -> int:
         """End of the group of records from `start` on whose payloads lie side by side, up to a size."""
@@ -268,8 +292,10 @@ class _OpenShard:
         found: list[Payload] = []
         for i, (offset, length, crc32) in enumerate(records):
             payload = block if len(records) == 1 else block[offset - begin : offset - begin + length]
-            if zlib.crc32(payload) != crc32:
-                payload = self._data.reread(offset, length)
+            if zlib.crc32(payload) == crc32:
+                found.append(payload)
+                continue
+            payload = self._data.reread(offset, length)
             found.append(payload if zlib.crc32(payload) == crc32 else _damaged(position + i, "payload"))
         return found
 

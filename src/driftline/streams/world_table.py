@@ -66,6 +66,7 @@ def world_build(config: BuildConfig, made: world.World) -> BuildConfig:
         min_per_class=config.min_per_class or fewest,
         max_per_class=config.max_per_class or most,
         preprocess=world.PREPROCESS_SHARE if config.preprocess is None else config.preprocess,
+        validation=world.validation_share(made.length) if config.validation is None else config.validation,
         image_size=made.image_size,
         image_kind="raw",
         seed=made.seed,
