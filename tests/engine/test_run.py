@@ -111,6 +111,13 @@ def test_runs_of_different_batch_sizes_are_scored_at_the_same_points(tmp_path):
     assert points[0] == points[1] == points[2] == {0, 1, 2, 3}
 
 
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    """Every image is read whenever a step needs it, so that reads tell what steps need."""
+    monkeypatch.setattr("driftline.engine.setup.RecentImages", lambda split, size: split)
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_all_members_of_a_population_share_one_fetch(tmp_path):
     reads = []
     for settings in ({}, {"schedule": "polrs", "polrs_every": "320"}):
@@ -148,6 +155,7 @@ def trained_positions(tmp_path, **settings):
     return stream, positions
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_the_supervised_baseline_visits_every_sample_once_an_epoch(tmp_path):
     _, positions = trained_positions(tmp_path, epochs_baseline=3)
     assert np.bincount(positions, minlength=1000).tolist() == [3] * 1000

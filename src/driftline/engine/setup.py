@@ -20,6 +20,7 @@ from driftline.models.build import build_model
 from driftline.replay.adaptive import AdaptiveSize
 from driftline.replay.buffers import BUFFERS
 from driftline.streams.fetch import CENTRE_SHARE, Fetcher
+from driftline.streams.recent import RecentImages
 from driftline.types import DriftlineError, Split, Stream
 
 CHUNK = 1 << 16
@@ -86,7 +87,10 @@ class Setup:
 
     def train_fetcher(self) -> Fetcher:
         """What turns positions of the stream into this process's part of each batch."""
-        whole = self.fetcher(self.stream.train)
+        split: Split = self.stream.train
+        if self.stream.fixed_size:
+            split = RecentImages(split, self.image_size)
+        whole = self.fetcher(split)
         return replace(whole, part=self.team.ranks.part, parts=self.team.ranks.parts)
 
     def fetcher(self, split: Split) -> Fetcher:
