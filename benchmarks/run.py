@@ -34,6 +34,8 @@ ORDER = (
     "geo",
     "metrics",
     "checkpoints",
+    "distributed",
+    "pipeline_simulation",
     "report",
     "build",
 )
@@ -112,19 +114,19 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     """The results as text, a line a ratio.
 
     >>> print(table({"geo": {"lines": [line("a / b", 1.5, at_most=2)], "failed": [], "seconds": 3.0}}))
-    benchmark     value    limit      what
-    geo           1.5      <= 2       a / b
+    benchmark           value    limit      what
+    geo                 1.5      <= 2       a / b
     """
-    rows = [f"{'benchmark':<13} {'value':<8} {'limit':<10} what"]
+    rows = [f"{'benchmark':<19} {'value':<8} {'limit':<10} what"]
     for name, result in results.items():
         for entry in result["lines"]:
             mark = "" if entry["kept"] else "   (missed)"
-            rows.append(f"{name:<13} {entry['value']:<8.4g} {entry['limit']:<10} {entry['what']}{mark}")
+            rows.append(f"{name:<19} {entry['value']:<8.4g} {entry['limit']:<10} {entry['what']}{mark}")
         if result["failed"]:
-            rows.append(f"{name:<13} failed: {result['failed'][0]}")
+            rows.append(f"{name:<19} failed: {result['failed'][0]}")
         elif not result["lines"]:
             reason = result["result"].get("details", {}).get("skipped", "see the JSON")
-            rows.append(f"{name:<13} {reason}")
+            rows.append(f"{name:<19} {reason}")
     return "\n".join(rows)
 
 

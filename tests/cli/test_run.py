@@ -202,3 +202,16 @@ def test_no_command_shows_the_usage_and_fails(capsys):
     code, shown, _ = call(capsys)
     assert code == 2
     assert all(f"  {name}" in shown for name in COMMANDS)
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output_any_more(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "driftline", "run", "--stream", "world:2000", "--limit", "256", "--out"]
+    with subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        problems = process.stderr.read() if process.stderr else b""
+        assert process.wait() == 0, problems.decode()
+    assert (out / "summary.json").exists()
+    assert problems == b""

@@ -6,6 +6,8 @@ In: step records. Out: position, date in the stream, accuracy beside blind, loss
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -73,11 +75,19 @@ class Tally:
         return self.num_correct / self.position if self.position else math.nan
 
 
+class _RunConsole(Console):
+    """Falls silent when whoever read the output has gone (`driftline run ... | head`); the run goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Progress:
     """Shows a run; use as a context manager and call `add` for each record."""
 
     def __init__(self, num_samples: int, num_steps: int, name: str, console: Console | None = None) -> None:
-        self.console = console or Console()
+        self.console = console or _RunConsole()
         self.tally = Tally(num_samples)
         self.num_steps = num_steps
         self.name = name
