@@ -135,6 +135,14 @@ def test_all_members_of_a_population_share_one_fetch(tmp_path):
     assert all(len(set(positions)) == len(positions) for positions in reads[0])
 
 
+@pytest.mark.usefixtures("nothing_kept")
+def test_who_does_not_learn_reads_the_stream_alone(tmp_path):
+    stream = memory_stream(1000)
+    config = RunConfig(stream="memory", batch_size=32, learner="none")
+    list(Run(config, tmp_path / "run", stream=stream, learner=small_learner).records())
+    assert sorted(np.concatenate(stream.train.reads).tolist()) == list(range(1000))
+
+
 def test_an_untrained_model_is_what_learner_none_tests(tmp_path):
     run, untrained = (finished(tmp_path / name, learner=name, seed=4) for name in ("er", "none"))
     a, b = log_of(run), log_of(untrained)

@@ -125,11 +125,12 @@ class Setup:
         capacity = amount(config.buffer_size, self.num_samples, name="buffer_size")
         buffer = BUFFERS[config.replay](capacity, len(self.stream.classes), config.seed)
         adaptive = self.adaptive()
+        learns = config.learner != "none"  # who does not learn needs nothing to learn from
         return OnlinePlan(
             self.num_samples,
             batch_size=config.batch_size,
-            gd_steps=config.gd_steps,
-            replay_ratio=config.replay_ratio,
+            gd_steps=config.gd_steps if learns else 0,
+            replay_ratio=config.replay_ratio if learns else 0.0,
             seed=config.seed,
             buffer=buffer,
             labels=train.labels if config.replay == "ring" else None,
