@@ -20,7 +20,7 @@ import polars as pl
 import torch
 
 from driftline.streams.store import ImageFormat, ShardWriter, StoredStream, finish_stream
-from driftline.streams.world import World
+from driftline.streams.worlds.world import World
 from driftline.types import ClassTable
 from driftline.version import VERSION
 
@@ -150,7 +150,7 @@ def raw_stream(path: Path, num: int) -> StoredStream:
 
 def jpeg_stream(path: Path, num: int, num_different: int = 64) -> StoredStream:
     """JPEGs of 256 x 341 pixels, about 17 KB each."""
-    from driftline.streams.decode import encode
+    from driftline.streams.store.decode import encode
 
     payloads = [encode(texture(256, 341, seed)) for seed in range(num_different)]
     return store(path, payloads, np.arange(num) % 100, 100, ImageFormat("jpeg", 256))

@@ -22,7 +22,7 @@ from _measure import line, show, sizes
 from driftline.config import RunConfig
 from driftline.engine.run import Run
 from driftline.models.build import build_model
-from driftline.streams.world import World
+from driftline.streams.worlds.world import World
 
 BATCH = 64
 STEPS = 20

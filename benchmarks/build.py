@@ -47,10 +47,10 @@ def plain_polars(table: Path, work: Path) -> dict[str, float]:
 
 def driftline_tables(table: Path, work: Path) -> dict[str, float]:
     """The stages of a build up to the tables of stream and validation set."""
-    from driftline.streams.build_config import BuildConfig
-    from driftline.streams.pipeline import build_tables
-    from driftline.streams.readers import open_table
-    from driftline.streams.workshop import workshop
+    from driftline.streams.building.build_config import BuildConfig
+    from driftline.streams.building.pipeline import build_tables
+    from driftline.streams.building.readers import open_table
+    from driftline.streams.building.workshop import workshop
 
     started = time.perf_counter()
     config = BuildConfig((str(table),), work / "stream", workers=2)

@@ -23,8 +23,8 @@ from _measure import alternate, jpeg_stream, line, median_ratio, raw_stream, sho
 from driftline.config import RunConfig
 from driftline.engine.setup import Setup
 from driftline.streams.fetch import FetchRequest, Pipeline
-from driftline.streams.shards import HEADER, RECORD
 from driftline.streams.store import StoredStream
+from driftline.streams.store.shards import HEADER, RECORD
 
 BATCH = 64
 LIMIT = 0.9

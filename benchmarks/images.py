@@ -21,8 +21,8 @@ import simplejpeg
 from PIL import Image
 
 from _measure import texture
-from driftline.streams.decode import encode, pixels, prepare
-from driftline.streams.images import FolderSource, ingest
+from driftline.streams.images.ingest import FolderSource, ingest
+from driftline.streams.store.decode import encode, pixels, prepare
 
 LIMIT = 1.2
 """prepare and ingest may take this many times as long as the bare calls."""

@@ -19,9 +19,9 @@ import polars as pl
 import simplejpeg
 
 from _measure import texture
-from driftline.streams.decode import encode
-from driftline.streams.shards import HEADER, RECORD, shard_name
 from driftline.streams.store import ImageFormat, ShardWriter, StoredSplit, StoredStream, finish_stream
+from driftline.streams.store.decode import encode
+from driftline.streams.store.shards import HEADER, RECORD, shard_name
 from driftline.types import ClassTable
 
 LIMIT = 0.9

@@ -17,7 +17,7 @@ from driftline.cli.run import DemoFlags, ResumeFlags, RunFlags
 from driftline.cli.show import ReportFlags, WatchFlags
 from driftline.cli.study import BenchFlags, ReproduceFlags
 from driftline.config import RunConfig
-from driftline.streams.build_config import BuildConfig
+from driftline.streams.building.build_config import BuildConfig
 
 PAGES: dict[str, list[type]] = {
     "demo": [DemoFlags],

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from driftline import draws
-from driftline.streams.render import SIZE, render
-from driftline.streams.world import World
+from driftline.streams.worlds.render import SIZE, render
+from driftline.streams.worlds.world import World
 from driftline.types import ImageArray
 
 OUT = Path(__file__).parent / "images" / "world.png"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driftline.engine.run import Run
     from driftline.metrics.log import PredictionLog
     from driftline.streams.open import open_stream
-    from driftline.streams.world import World
+    from driftline.streams.worlds.world import World
     from driftline.types import DriftlineError
 
 __all__ = ["DriftlineError", "PredictionLog", "Run", "RunConfig", "World", "__version__", "open_stream"]
@@ -31,7 +31,7 @@ _HOMES = {
     "PredictionLog": "driftline.metrics.log",
     "Run": "driftline.engine.run",
     "RunConfig": "driftline.config",
-    "World": "driftline.streams.world",
+    "World": "driftline.streams.worlds.world",
     "open_stream": "driftline.streams.open",
 }
 

@@ -185,7 +185,7 @@ def test_a_stored_stream_too_short_for_the_papers_settings_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from driftline.experiments import study
-    from driftline.streams.world import World
+    from driftline.streams.worlds.world import World
 
     (tmp_path / "stream.json").write_text("{}")
     monkeypatch.setattr(study, "open_stream", lambda _: World(2000))

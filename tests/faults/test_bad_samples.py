@@ -14,8 +14,8 @@ from PIL import Image
 
 from driftline.config import RunConfig
 from driftline.engine.run import Run
-from driftline.streams.decode import encode
 from driftline.streams.store import ImageFormat, ShardWriter, finish_stream
+from driftline.streams.store.decode import encode
 from driftline.types import ClassTable, DriftlineError
 
 SIDE = 16

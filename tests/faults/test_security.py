@@ -19,10 +19,10 @@ import torch
 
 from driftline.engine import tensor_file
 from driftline.report.page import write_report
-from driftline.streams.readers import cloc
-from driftline.streams.sources import FolderSource, Missing
+from driftline.streams.building.readers import cloc
+from driftline.streams.images.sources import FolderSource, Missing
 from driftline.streams.store import StoredStream
-from driftline.streams.untrusted import load_array, load_torch
+from driftline.streams.store.untrusted import load_array, load_torch
 from driftline.types import ClassTable, DriftlineError
 
 Bench = Any

@@ -23,12 +23,12 @@ from driftline.config import RunConfig, from_toml
 from driftline.engine import tensor_file
 from driftline.engine.logs import START, RecordLog
 from driftline.metrics.log import PredictionLog
-from driftline.streams.decode import UndecodableError, encode, pixels
-from driftline.streams.manifest import from_text
-from driftline.streams.metadata import Rules, clean
-from driftline.streams.readers import ColumnChoice, cloc, open_table
-from driftline.streams.shards import iter_shard
+from driftline.streams.building.metadata import Rules, clean
+from driftline.streams.building.readers import ColumnChoice, cloc, open_table
 from driftline.streams.store import ImageFormat, ShardWriter, StoredStream, finish_stream, verify
+from driftline.streams.store.decode import UndecodableError, encode, pixels
+from driftline.streams.store.manifest import from_text
+from driftline.streams.store.shards import iter_shard
 from driftline.types import PREDICTION, ClassTable
 
 Fuzz = Callable[[st.SearchStrategy[Any], Callable[[Any], object]], None]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from driftline.streams.decode import encode
+from driftline.streams.store.decode import encode
 
 IMAGE = encode(np.full((20, 30, 3), 90, np.uint8))
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from driftline.streams import statistics
-from driftline.streams.build import build
-from driftline.streams.build_config import BuildConfig
+from driftline.streams.building.build import build
+from driftline.streams.building.build_config import BuildConfig
 from driftline.streams.statistics import Statistics, stream_statistics
 from driftline.streams.statistics_charts import save_figures
 from driftline.types import DriftlineError

@@ -20,10 +20,10 @@ from driftline.cli.flags import parse
 from driftline.types import DriftlineError
 
 if TYPE_CHECKING:
-    from driftline.streams.build_config import BuildConfig
-    from driftline.streams.images import IngestProgress
-    from driftline.streams.metadata import Table as MetadataTable
-    from driftline.streams.sources import RenderedSource
+    from driftline.streams.building.build_config import BuildConfig
+    from driftline.streams.building.metadata import Table as MetadataTable
+    from driftline.streams.images.ingest import IngestProgress
+    from driftline.streams.images.sources import RenderedSource
 
 MOST_REASONS = 12
 
@@ -72,9 +72,9 @@ class InspectFlags:
 
 def build(args: list[str]) -> int:
     """`driftline build`."""
-    from driftline.streams.build import build as make
-    from driftline.streams.build_config import BuildConfig
-    from driftline.streams.dry_run import dry_run
+    from driftline.streams.building.build import build as make
+    from driftline.streams.building.build_config import BuildConfig
+    from driftline.streams.building.dry_run import dry_run
 
     config = parse(BuildConfig, "build", args)
     console = Console()
@@ -96,8 +96,8 @@ def _world(config: BuildConfig) -> tuple[BuildConfig, MetadataTable | None, Rend
     """The embedded world goes through the same build; other tables are opened by their files."""
     if not (config.table[0] == "world" or config.table[0].startswith("world:")):
         return config, None, None
-    from driftline.streams.world import parse_world
-    from driftline.streams.world_table import world_build, world_source, world_table
+    from driftline.streams.worlds.world import parse_world
+    from driftline.streams.worlds.world_table import world_build, world_source, world_table
 
     world = parse_world(config.table[0])
     return world_build(config, world), world_table(world), world_source(world)
@@ -131,8 +131,8 @@ class _Stages:
 
 def fetch(args: list[str]) -> int:
     """`driftline fetch`."""
-    from driftline.streams.download import UrlSource, fetch_images
-    from driftline.streams.web import Limits
+    from driftline.streams.images.download import UrlSource, fetch_images
+    from driftline.streams.images.web import Limits
 
     flags = parse(FetchFlags, "fetch", args)
     console = Console()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from driftline.streams.store import StoredStream
-from driftline.streams.world import parse_world
+from driftline.streams.worlds.world import parse_world
 from driftline.types import Stream
 
 

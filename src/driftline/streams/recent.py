@@ -22,7 +22,7 @@ class RecentImages:
     A position has one place where its image may be kept, and takes it from the position that was there. For a buffer of the last
     samples that is all of them, if there is room for so many.
 
-    >>> from driftline.streams.world import World
+    >>> from driftline.streams.worlds.world import World
     >>> recent = RecentImages(World(2_000).train, size=32)
     >>> bool((recent.images(np.array([7, 3])) == recent.images(np.array([7, 3]))).all()), recent.num_read
     (True, 2)

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from driftline.geo.countries import country_codes, country_name
 from driftline.geo.distance import great_circle_km
-from driftline.streams.accounting import Accounting
+from driftline.streams.building.accounting import Accounting
 from driftline.streams.open import open_stream
 from driftline.streams.store import StoredStream
 from driftline.types import ClassTable, FloatArray, IntArray, Samples

@@ -1,0 +1,1 @@
+"""From tables of metadata to streams: readers, filters, order, classes, splits, albums."""

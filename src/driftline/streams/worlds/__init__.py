@@ -1,0 +1,1 @@
+"""The embedded world: simulated photographers at real places, rendered from real satellite imagery."""
