@@ -87,7 +87,9 @@ class Loop:
         if not self.learns or not whole.num_stream:
             return LearnResult(math.nan, math.nan, None)
         over_all = (whole.num_stream, whole.num_replay) if self.team.size > 1 else None
-        batch = TrainBatch(fetched.train, fetched.labels, fetched.num_stream, over_all)
+        batch = TrainBatch(
+            fetched.train, fetched.labels, fetched.num_stream, over_all, meanwhile=self.pipeline.top_up
+        )
         # What a model draws while it learns (dropout) depends on the step alone, so a resumed run draws the same.
         drawn = int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1
         _seed_torch(drawn + self.team.ranks.part)

@@ -6,7 +6,7 @@ learner of your own needs these methods and nothing else (see docs/own-learner.m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,9 @@ class TrainBatch:
     num_stream: int
     over_all: tuple[int, int] | None = None
     """Stream and replay samples of the step over all processes, where this one has only a part of them."""
+    meanwhile: Callable[[], None] = lambda: None
+    """May be called once when the interpreter is about to be idle, best before the backward pass: later batches are then fetched
+    beside the arithmetic instead of taking turns with it. Results do not depend on it."""
 
     @property
     def totals(self) -> tuple[int, int]:

@@ -202,13 +202,15 @@ class ReplayLearner:
             self._rates = [self._rate_at(step)]
         rates = tuple(self._rates)
         seen = [Seen() for _ in self.members]
+        meanwhile = batch.meanwhile
         for gd_step, view in enumerate(batch.views):
             pixels = self._pixels(view)
             for member, its in zip(self.members, seen, strict=True):
                 member.set_rate(rates[member.number])
                 for norm in member.norms:
                     norm.counts = is_real
-                loss, logits = self._update(member, pixels, labels, weights)
+                loss, logits = self._update(member, pixels, labels, weights, meanwhile)
+                meanwhile = _nothing
                 if gd_step == 0 and is_real:
                     its.training(loss, logits, labels, batch.num_stream)
         if self.search and is_real:
@@ -223,7 +225,7 @@ class ReplayLearner:
         return self.arithmetic.pixels(images)
 
     def _update(
-        self, member: Member, pixels: Tensor, labels: Tensor, weights: Tensor
+        self, member: Member, pixels: Tensor, labels: Tensor, weights: Tensor, meanwhile: Callable[[], None]
     ) -> tuple[Tensor, Tensor]:
         member.model.train()
         with self.arithmetic.autocast():
@@ -231,6 +233,7 @@ class ReplayLearner:
         logits = logits.float()
         loss = (nn.functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
         member.optimizer.zero_grad(set_to_none=True)
+        meanwhile()
         torch.autograd.backward(loss)
         member.optimizer.step()
         return loss.detach(), logits.detach()
@@ -304,6 +307,10 @@ class ReplayLearner:
         self._rates = list(state["rates"])
         if self.search:
             self.search.load(state["search"])
+
+
+def _nothing() -> None:
+    """What there is to do meanwhile once it has been done."""
 
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:

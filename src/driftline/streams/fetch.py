@@ -224,10 +224,13 @@ class Pipeline:
         self._threads: list[threading.Thread] = []
         self._pending: list[tuple[FetchRequest, Future[Fetched]]] = []
         self._hangs = False
+        self._is_full = False
 
     def next(self) -> Fetched | None:
         """The next step's data, or None at the end."""
-        self._top_up()
+        if not self._is_full or not self._pending:
+            self.top_up()
+        self._is_full = False
         if not self._pending:
             return None
         request, future = self._pending.pop(0)
@@ -245,7 +248,9 @@ class Pipeline:
                 "the run when that is mended"
             ) from error
 
-    def _top_up(self) -> None:
+    def top_up(self) -> None:
+        """Plan as far ahead as is useful. `next` does it, unless it was done since: while a model learns is a better time."""
+        self._is_full = True
         while len(self._pending) < self._workers + 2 and (request := self._plan()) is not None:
             job = (request, Future[Fetched]())
             self._pending.append(job)

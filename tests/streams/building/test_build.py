@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -383,6 +384,8 @@ def test_a_million_dirty_rows(tmp_path: Path) -> None:
         report = build(BuildConfig((str(tmp_path / "yfcc.bz2"),), out, min_per_class=20, max_per_class=400))
         assert report.accounting.num_read == 1_000_000
     assert digest(outs[0]) == digest(outs[1])
+    assert _built_with_kills(tmp_path / "yfcc.bz2", tmp_path / "killed", [20.0, 8.0, 3.0]) > 0
+    assert digest(outs[0]) == digest(tmp_path / "killed")
     refused: Counter[str] = Counter()
     for line in TABLES.yfcc_lines(1_000_000, seed=5):
         reason, _ = one_row(line)
@@ -391,3 +394,19 @@ def test_a_million_dirty_rows(tmp_path: Path) -> None:
     num_later = found.pop("duplicate") + found.pop("no_class") + report.accounting.num_kept
     assert found == {reason: num for reason, num in refused.items() if reason != "None"}
     assert num_later == refused["None"]
+
+
+def _built_with_kills(table: Path, out: Path, delays: list[float]) -> int:
+    """The same build by its command, killed after each of these times and started again; how often it was killed."""
+    command = [sys.executable, "-m", "driftline", "build", str(table), "--out", str(out)]
+    command += ["--min-per-class", "20", "--max-per-class", "400"]
+    num_killed = 0
+    for delay in delays:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            try:
+                process.wait(timeout=delay)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                num_killed += 1
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return num_killed

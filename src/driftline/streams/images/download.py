@@ -22,10 +22,10 @@ from driftline.streams.durable import explaining_full_disk, replacing
 from driftline.streams.images.ingest import IngestProgress, IngestResult, ingest
 from driftline.streams.images.sources import Found, ImageSource, Missing
 from driftline.streams.images.web import Browser, Limits, WebError
-from driftline.streams.store.stored import open_root, read_manifest
 from driftline.streams.store.finish import WORK_FOLDER, finish_stream
 from driftline.streams.store.manifest import ImageFormat, Manifest
 from driftline.streams.store.rows import RowReader
+from driftline.streams.store.stored import open_root, read_manifest
 from driftline.types import DriftlineError
 
 MAX_WAIT_S = 30.0
