@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,3 +32,18 @@ def map_ahead(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def read_ahead(items: Iterable[Item]) -> Iterator[Item]:
+    """The items, in order; the next one is made on another thread while one is in use.
+
+    >>> list(read_ahead(range(3)))
+    [0, 1, 2]
+    """
+    iterator = iter(items)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        # Wrapped, so that no item can be taken for the end.
+        waiting = pool.submit(lambda: list(itertools.islice(iterator, 1)))
+        while found := waiting.result():
+            waiting = pool.submit(lambda: list(itertools.islice(iterator, 1)))
+            yield found[0]

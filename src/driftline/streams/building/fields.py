@@ -143,7 +143,8 @@ def users(values: pl.Series) -> pl.Series:
         values = values.cast(pl.String)
     texts = values.cast(pl.String)
     exact = _flickr_number(texts)
-    exact = exact.zip_with(exact.is_not_null(), _plain_number(texts))
+    if exact.null_count() > texts.null_count():
+        exact = exact.zip_with(exact.is_not_null(), _plain_number(texts))
     others = texts.filter(texts.is_not_null() & exact.is_null()).unique()
     if others.is_empty():
         return exact

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from driftline.streams.building.ahead import map_ahead
+from driftline.streams.building.ahead import map_ahead, read_ahead
 from driftline.streams.building.metadata import Part, Rules, clean
 from driftline.types import DriftlineError
 
@@ -61,7 +61,7 @@ def spill_part(
     labels: set[str] = set()
     refused: Counter[str] = Counter()
     for cleaned in map_ahead(
-        lambda raw: clean(raw[1], rules, part=number, first_row=raw[0]), _numbered(part)
+        lambda raw: clean(raw[1], rules, part=number, first_row=raw[0]), read_ahead(_numbered(part))
     ):
         counts.num_read += cleaned.num_read
         counts.num_good += cleaned.rows.height

@@ -7,6 +7,7 @@ table names images, image), with the counts. Time is read back and checked after
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from driftline.streams.building.accounting import Accounting
-from driftline.streams.building.ahead import map_ahead
+from driftline.streams.building.ahead import map_ahead, read_ahead
 from driftline.streams.building.classing import Classes
 from driftline.streams.building.ordered import OrderedRows
 from driftline.streams.building.splits import is_validation
@@ -58,7 +59,12 @@ class TableWriter:
         names = {"position": pa.int64(), "time": pa.int64(), "user": pa.int64(), "label": pa.int32()}
         names |= {"lat": pa.float64(), "lon": pa.float64(), "id": pa.large_string(), "album": pa.int64()}
         self._schema = pa.schema(names | ({"image": pa.large_string()} if has_image else {}))
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=["label"])
+        # Read once more and then gone, so that writing it fast counts for more than its size.
+        self._writer = pq.ParquetWriter(
+            path, self._schema, compression="lz4", use_dictionary=["label"], write_statistics=False
+        )
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._writing: Future[None] | None = None
         self._pending: list[pa.Table] = []
         self._num_pending = 0
         self.num_rows = 0
@@ -86,8 +92,15 @@ class TableWriter:
         """Write whole row groups, so that small months do not make small ones."""
         pending = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
         num = len(pending) if everything else len(pending) - len(pending) % ROWS_PER_GROUP
-        self._writer.write_table(pending.slice(0, num), row_group_size=ROWS_PER_GROUP)
+        self._wait()
+        self._writing = self._pool.submit(self._writer.write_table, pending.slice(0, num), ROWS_PER_GROUP)
         self._pending, self._num_pending = [pending.slice(num)], len(pending) - num
+
+    def _wait(self) -> None:
+        """Until the groups handed over before are written; an error while writing surfaces here."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
     def _albums(self, users: IntArray) -> IntArray:
         """Number of the album of each row: it grows where the user changes."""
@@ -105,9 +118,13 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._flush(everything=True)
-        self._writer.close()
+        try:
+            if error is None:
+                self._flush(everything=True)
+                self._wait()
+        finally:
+            self._pool.shutdown()
+            self._writer.close()
 
 
 @dataclass(frozen=True)
@@ -147,7 +164,7 @@ def write_tables(rows: OrderedRows, split: Split, folder: Path, *, has_image: bo
             TableWriter(train_path, has_image=has_image) as train,
             TableWriter(validation_path, has_image=has_image) as validation,
         ):
-            for sets, num_no_class in map_ahead(split, _numbered(rows), threads=1, ahead=1):
+            for sets, num_no_class in map_ahead(split, read_ahead(_numbered(rows)), threads=1, ahead=1):
                 counts.num_no_class += num_no_class
                 for writer, (frame, labels) in zip((train, validation), sets, strict=True):
                     writer.write(frame, labels)

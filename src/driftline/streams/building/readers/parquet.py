@@ -48,10 +48,13 @@ def part_of(file: TableFile, columns: dict[str, str]) -> Part:
 
 def raw_frames(path: Path, columns: list[str]) -> Iterator[pl.DataFrame]:
     """Some columns of all rows, under their own names."""
+    num_rows = int(_open(path).metadata.num_rows)
+    # Polars reads its own kinds of columns in less than half of pyarrow's time.
+    rows = pl.scan_parquet(path, glob=False, hive_partitioning=False).select(columns)
     try:
-        for batch in _open(path).iter_batches(batch_size=FRAME_ROWS, columns=columns):
-            yield pl.DataFrame(batch)
-    except (pa.ArrowException, OSError) as error:
+        for start in range(0, num_rows, FRAME_ROWS):
+            yield rows.slice(start, FRAME_ROWS).collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
         raise DriftlineError(
             f"{path} cannot be read to its end ({_first_line(error)}); restore it from a copy"
         ) from None
