@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from driftline.experiments.document import finding_json
 from driftline.experiments.verdicts import Finding, Measure, greater
 from driftline.report.study_docs import comments, render_docs, write_study_docs
@@ -39,8 +41,8 @@ def document(name: str = "world", effect: float = 0.1) -> dict[str, Any]:
 
 def folder_with_figures(tmp_path: Path) -> Path:
     (tmp_path / "figures").mkdir()
-    for ending in ("png", "svg"):
-        (tmp_path / "figures" / f"shift.{ending}").write_text("picture")
+    Image.new("RGBA", (40, 30), "teal").save(tmp_path / "figures" / "shift.png")
+    (tmp_path / "figures" / "shift.svg").write_text("picture")
     return tmp_path
 
 
@@ -57,7 +59,9 @@ def test_commentary_survives_a_new_run(tmp_path: Path) -> None:
     assert "Because the world turns.\n\nAnd more.\n" in second
     assert "**did not hold**" in second
     assert comments(second)["shift"] == "Because the world turns.\n\nAnd more.\n"
-    assert (page.parent / "images" / "study-shift.png").read_text() == "picture"
+    with Image.open(page.parent / "images" / "study-shift.png") as picture:
+        assert picture.size == (40, 30)
+        assert picture.convert("RGB").getpixel((5, 5)) == (0, 128, 128)
 
 
 def test_rendering_twice_changes_nothing() -> None:
