@@ -90,6 +90,9 @@ def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfi
         schedule=schedule,  # type: ignore[arg-type]
         limit=batch_size * steps,
         buffer_size="10%",
+        polrs_every=str(
+            34 * batch_size
+        ),  # as often as in a world of 50,000 photos; a share of so short a stream would be 2 steps
     )
 
 

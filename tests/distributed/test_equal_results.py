@@ -50,6 +50,21 @@ def test_a_batch_divided_over_two_and_three_processes(launch, tmp_path):
     check_equal(alone, *others)
 
 
+def test_in_single_precision_rounding_is_all_that_differs(launch, tmp_path):
+    """The default network as users run it: sizes that ADRep decides are the same, almost all predictions are, weights nearly."""
+    found = []
+    for size in (1, 2):
+        out = tmp_path / f"ranks-{size}"
+        flags = ["--limit", "1600", "--adaptive-buffer", "--adrep-every", "1/9"]
+        launch(size, ["run", *COMMON, "--out", out, *flags]).succeed()
+        found.append(Outcome(out))
+    alone, divided = found
+    check_decisions_and_order(alone, divided)
+    assert alone.curves["buffer_size"].n_unique() > 1, "ADRep decided nothing"
+    assert (alone.predictions["pred"] == divided.predictions["pred"]).mean() > 0.99
+    assert difference(alone, divided) < 0.05
+
+
 def test_a_process_without_samples_takes_part(launch, tmp_path):
     # The last batch has a single sample, and without a full buffer there is nothing to replay at first.
     flags = ["--limit", "81", "--replay-ratio", "0.1", "--gd-steps", "2", "--schedule", "cosine"]

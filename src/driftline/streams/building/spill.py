@@ -131,14 +131,11 @@ def cut_file(cut: int) -> str:
 
 
 def _append_rows(path: Path, frame: pl.DataFrame) -> None:
-    """Add rows to a file in Arrow's stream format, which is a schema and then any number of batches."""
+    """Add rows to a file, as one more Arrow stream; compressed, because the disk is what a long table waits for."""
     table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-    is_new = not path.exists()
-    with path.open("ab") as file:
-        if is_new:
-            file.write(table.schema.serialize())
-        for batch in table.to_batches():
-            file.write(batch.serialize())
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with path.open("ab") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
+        writer.write_table(table)
 
 
 def read_cut(folders: list[Path], cut: int) -> pl.DataFrame:
@@ -148,7 +145,8 @@ def read_cut(folders: list[Path], cut: int) -> pl.DataFrame:
         path = folder / cut_file(cut)
         if path.exists():
             with pa.memory_map(str(path)) as source:
-                tables.append(pa.ipc.open_stream(source).read_all())
+                while source.tell() < source.size():
+                    tables.append(pa.ipc.open_stream(source).read_all())
     frame = pl.from_arrow(pa.concat_tables(tables), rechunk=True)
     assert isinstance(frame, pl.DataFrame)
     return frame
