@@ -21,7 +21,7 @@ from driftline.streams.durable import replacing
 from driftline.types import BadSampleError
 from driftline.version import FORMAT
 
-ROWS_A_GROUP = 1 << 18
+ROWS_A_GROUP = 1 << 16
 BLOCK_BYTES = 1 << 22
 METADATA = {"driftline.format": str(FORMAT)}
 
@@ -159,6 +159,7 @@ def write_parquet(log: RecordLog, path: Path) -> None:
             writer.write_table(
                 arrow_table(log.read(start, start + ROWS_A_GROUP)), row_group_size=ROWS_A_GROUP
             )
+    pa.default_memory_pool().release_unused()
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -326,6 +326,7 @@ class Run:
                 f"{self.out}: {self.loop.step} of {self.num_steps} steps are done; go through all of records() before finish()"
             )
         advice = self._how_to_go_on
+        self._pipeline.forget()
         try:
             with explaining_full_disk(self.out, advice), self.team.explaining_lost_ranks(advice):
                 if self.team.from_first(self._wants_last_checkpoint):

@@ -202,6 +202,10 @@ class Fetcher:
         return random_crops(self.seed, request.step, gd_step, positions, aspect, self.crop_scale)
 
 
+def _nothing_more(request: FetchRequest) -> Fetched:
+    raise AssertionError(f"step {request.step} is asked for after the last one")
+
+
 class Pipeline:
     """Keeps threads busy with the next steps; results come out in order.
 
@@ -216,7 +220,7 @@ class Pipeline:
         *,
         hang_seconds: float | None = None,
     ) -> None:
-        self._fetcher = fetcher
+        self._fetch = fetcher.fetch
         self._plan = plan
         self._workers = workers
         self._hang_seconds = HANG_SECONDS if hang_seconds is None else hang_seconds
@@ -272,7 +276,7 @@ class Pipeline:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self._fetcher.fetch(request))
+                future.set_result(self._fetch(request))
             except BaseException as error:  # handed to the thread that waits for it
                 future.set_exception(error)
 
@@ -290,3 +294,8 @@ class Pipeline:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
         self._threads = []
+
+    def forget(self) -> None:
+        """After the last batch: let go of the fetcher and the images it keeps."""
+        self.close()
+        self._fetch = _nothing_more
