@@ -142,7 +142,12 @@ def test_a_port_in_use_and_a_directory_that_is_no_run_are_refused(growing: Path,
 def test_ctrl_c_ends_it_without_a_traceback(growing: Path) -> None:
     code = f"from pathlib import Path; from driftline.report import watch; watch(Path({str(growing)!r}), 0)"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert "http://127.0.0.1:" in process.stdout.readline()
