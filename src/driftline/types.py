@@ -66,8 +66,8 @@ class Samples:
     def __len__(self) -> int:
         return len(self.position)
 
-    def take(self, rows: BoolArray) -> Samples:
-        """The samples where the mask is True."""
+    def take(self, rows: BoolArray | slice) -> Samples:
+        """The samples of a range, or where a mask is True."""
         return Samples(*(column[rows] for column in vars(self).values()))
 
 

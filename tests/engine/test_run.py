@@ -17,7 +17,7 @@ from driftline.metrics.albums import rescore
 from driftline.metrics.log import PredictionLog
 from driftline.types import DriftlineError
 
-from .small_streams import memory_stream, small_learner
+from .small_streams import Spy, memory_stream, small_learner
 
 
 def finished(out, *, stream=None, **settings):
@@ -157,13 +157,12 @@ def test_an_untrained_model_is_what_learner_none_tests(tmp_path):
 def trained_positions(tmp_path, **settings):
     stream = memory_stream(1000)
     config = RunConfig(stream="memory", **({"batch_size": 32, "learner": "supervised"} | settings))
-    run = Run(config, tmp_path / "run", stream=stream, learner=small_learner)
+    spy = Spy(len(stream.classes))
+    run = Run(config, tmp_path / "run", stream=stream, learner=lambda setup, num_steps: spy)
     list(run.records())
-    positions = np.concatenate(stream.train.reads)
-    return stream, positions
+    return stream, np.concatenate(spy.trained)
 
 
-@pytest.mark.usefixtures("nothing_kept")
 def test_the_supervised_baseline_visits_every_sample_once_an_epoch(tmp_path):
     _, positions = trained_positions(tmp_path, epochs_baseline=3)
     assert np.bincount(positions, minlength=1000).tolist() == [3] * 1000

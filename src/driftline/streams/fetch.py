@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from queue import SimpleQueue
 
 import numpy as np
@@ -20,7 +22,6 @@ from torch import Tensor
 from driftline.streams.views import Crops, centre_box, crop_one, random_crops
 from driftline.types import (
     BadSampleError,
-    BoolArray,
     DriftlineError,
     ImageArray,
     Images,
@@ -36,6 +37,11 @@ HANG_SECONDS = 600.0
 """A fetch that takes longer than this hangs: the storage does not answer."""
 CLOSE_SECONDS = 5.0
 """So long a closing pipeline waits for the reads under way."""
+
+
+Views = tuple[Tensor, tuple["TrainView", ...]]
+"""What a step is tested on, and what each of its gradient steps sees."""
+Job = tuple["FetchRequest", "Future[Fetched]"]
 
 
 def share(num: int, part: int, parts: int) -> slice:
@@ -99,51 +105,69 @@ class Fetcher:
     """Fetch one share of each request; other processes fetch the others."""
 
     def fetch(self, request: FetchRequest) -> Fetched:
-        """The step's data; the same whichever thread runs it."""
-        if self.parts > 1:
-            return self._fetch_part(request)
-        return self._fetch(request)
+        """One step's data; the same whichever thread runs it."""
+        return self.fetch_all([request])[0]
 
-    def _fetch_part(self, request: FetchRequest) -> Fetched:
-        mine = replace(
-            request,
-            stream=request.stream[share(len(request.stream), self.part, self.parts)],
-            replay=request.replay[share(len(request.replay), self.part, self.parts)],
-        )
-        whole = self._samples(request, np.ones(len(request.stream), bool)) if request.test else None
-        return replace(self._fetch(mine), request=request, whole=whole)
-
-    def _fetch(self, request: FetchRequest) -> Fetched:
-        positions = np.concatenate([request.stream, request.replay])
+    def fetch_all(self, requests: Sequence[FetchRequest]) -> list[Fetched]:
+        """The data of several steps, the same as step by step; small images cost less to look up together."""
+        shares = [self._share(request) for request in requests]
+        positions = np.concatenate([part for mine in shares for part in (mine.stream, mine.replay)])
         unique, back = np.unique(positions, return_inverse=True)
         found = self.split.images(unique)
         labels = self.split.labels(unique)
         images, bad = self._sort_out(unique, found, labels)
-        usable = (
-            np.array([i not in bad for i in range(len(unique))])[back] if bad else np.ones(len(back), bool)
-        )
-        positions, back = positions[usable], back[usable]
-        num_stream = int(usable[: len(request.stream)].sum())
-        if self.fixed_size:
-            test, train = self._equal_views(request, positions, images[back], num_stream)
+        if isinstance(images, np.ndarray):
+            views = self._equal_views(shares, positions, images, back)
         else:
-            test, train = self._unequal_views(request, positions, [images[i] for i in back], num_stream)
-        return Fetched(
-            request,
-            self._samples(request, usable) if request.test else None,
-            num_stream,
-            torch.from_numpy(labels[back].astype(np.int64)),
-            test if request.test else None,
-            train,
-            tuple(bad.values()),
-        )
+            views = self._unequal_views(shares, positions, [images[i] for i in back])
+        labels_of_rows = torch.from_numpy(labels[back].astype(np.int64))
+        samples = self._samples(requests)
+        fetched, stop = [], 0
+        for request, mine, whole, (test, train) in zip(requests, shares, samples, views, strict=True):
+            start, stop = stop, stop + len(mine.stream) + len(mine.replay)
+            here = whole
+            if whole is not None and self.parts > 1:
+                here = whole.take(share(len(request.stream), self.part, self.parts))
+            one = Fetched(
+                request,
+                here,
+                len(mine.stream),
+                labels_of_rows[start:stop],
+                test if request.test else None,
+                train,
+            )
+            if self.parts > 1:
+                one = replace(one, whole=whole)
+            if bad:
+                one = _without(
+                    one, {i: bad[i] for i in back[start:stop].tolist() if i in bad}, back[start:stop]
+                )
+            fetched.append(one)
+        return fetched
 
-    def _samples(self, request: FetchRequest, usable: BoolArray) -> Samples:
-        """Columns of the usable stream samples (stream positions of a tested step are consecutive)."""
-        if not len(request.stream):
-            return self.split.samples(0, 0)
-        columns = self.split.samples(int(request.stream[0]), int(request.stream[-1]) + 1)
-        return columns.take(usable[: len(request.stream)]) if not usable.all() else columns
+    def _share(self, request: FetchRequest) -> FetchRequest:
+        """What this process fetches of a request."""
+        if self.parts == 1:
+            return request
+        stream = request.stream[share(len(request.stream), self.part, self.parts)]
+        replay = request.replay[share(len(request.replay), self.part, self.parts)]
+        return replace(request, stream=stream, replay=replay)
+
+    def _samples(self, requests: Sequence[FetchRequest]) -> Iterator[Samples | None]:
+        """Columns of each step's stream samples, where they are tested; their positions are consecutive."""
+        tested = [request.stream for request in requests if request.test and len(request.stream)]
+        first, stop = (int(tested[0][0]), int(tested[-1][-1]) + 1) if tested else (0, 0)
+        follow_on = sum(map(len, tested)) == stop - first
+        together = self.split.samples(first, stop) if follow_on else None
+        for request in requests:
+            if not request.test:
+                yield None
+                continue
+            start = int(request.stream[0]) if len(request.stream) else first
+            if together is not None:
+                yield together.take(slice(start - first, start - first + len(request.stream)))
+            else:
+                yield self.split.samples(start, start + len(request.stream))
 
     def _sort_out(
         self, positions: IntArray, found: Images, labels: LabelArray
@@ -170,40 +194,68 @@ class Fetcher:
         return np.stack(images) if self.fixed_size else images, bad
 
     def _equal_views(
-        self, request: FetchRequest, positions: IntArray, images: ImageArray, num_stream: int
-    ) -> tuple[Tensor, tuple[TrainView, ...]]:
+        self, requests: Sequence[FetchRequest], positions: IntArray, images: ImageArray, back: IntArray
+    ) -> Iterator[Views]:
         """Small images of one size are cut by the learner, all at once, on its device."""
-        tensor = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
-        aspect = np.ones(len(positions))
-        views = tuple(
-            TrainView(tensor, self._crops(request, g, positions, aspect)) for g in range(request.gd_steps)
-        )
-        return tensor[:num_stream], views
+        planes = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))[back])
+        num_rows = [len(request.stream) + len(request.replay) for request in requests]
+        steps = np.repeat([request.step for request in requests], num_rows)
+        num_views = max((request.gd_steps for request in requests), default=0)
+        crops = [self._crops(steps, g, positions, np.ones(len(positions))) for g in range(num_views)]
+        stop = 0
+        for request, num in zip(requests, num_rows, strict=True):
+            rows = slice(stop, stop := stop + num)
+            views = tuple(TrainView(planes[rows], crops[g][rows]) for g in range(request.gd_steps))
+            yield planes[rows][: len(request.stream)], views
 
     def _unequal_views(
-        self, request: FetchRequest, positions: IntArray, images: list[ImageArray], num_stream: int
-    ) -> tuple[Tensor, tuple[TrainView, ...]]:
+        self, requests: Sequence[FetchRequest], positions: IntArray, images: list[ImageArray]
+    ) -> Iterator[Views]:
         """Large images are cut here, in the thread that decoded them."""
-        test = np.empty((num_stream if request.test else 0, self.size, self.size, 3), np.uint8)
-        for i in range(len(test)):
-            box = centre_box(images[i].shape[0], images[i].shape[1], CENTRE_SHARE)
-            test[i] = crop_one(images[i], box, False, self.size)
-        aspect = np.array([image.shape[1] / image.shape[0] for image in images])
-        views = []
-        for g in range(request.gd_steps):
-            crops = self._crops(request, g, positions, aspect)
-            cut = np.empty((len(images), self.size, self.size, 3), np.uint8)
-            for i, image in enumerate(images):
-                cut[i] = crop_one(image, crops.boxes[i], bool(crops.flips[i]), self.size)
-            views.append(TrainView(torch.from_numpy(cut).permute(0, 3, 1, 2), None))
-        return torch.from_numpy(test).permute(0, 3, 1, 2), tuple(views)
+        stop = 0
+        for request in requests:
+            start, stop = stop, stop + len(request.stream) + len(request.replay)
+            of_step = images[start:stop]
+            test = np.empty((len(request.stream) if request.test else 0, self.size, self.size, 3), np.uint8)
+            for i in range(len(test)):
+                box = centre_box(of_step[i].shape[0], of_step[i].shape[1], CENTRE_SHARE)
+                test[i] = crop_one(of_step[i], box, False, self.size)
+            aspect = np.array([image.shape[1] / image.shape[0] for image in of_step])
+            views = []
+            for g in range(request.gd_steps):
+                crops = self._crops(request.step, g, positions[start:stop], aspect)
+                cut = np.empty((len(of_step), self.size, self.size, 3), np.uint8)
+                for i, image in enumerate(of_step):
+                    cut[i] = crop_one(image, crops.boxes[i], bool(crops.flips[i]), self.size)
+                views.append(TrainView(torch.from_numpy(cut).permute(0, 3, 1, 2), None))
+            yield torch.from_numpy(test).permute(0, 3, 1, 2), tuple(views)
 
-    def _crops(self, request: FetchRequest, gd_step: int, positions: IntArray, aspect: np.ndarray) -> Crops:
-        return random_crops(self.seed, request.step, gd_step, positions, aspect, self.crop_scale)
+    def _crops(self, steps: int | IntArray, gd_step: int, positions: IntArray, aspect: np.ndarray) -> Crops:
+        return random_crops(self.seed, steps, gd_step, positions, aspect, self.crop_scale)
 
 
-def _nothing_more(request: FetchRequest) -> Fetched:
-    raise AssertionError(f"step {request.step} is asked for after the last one")
+def _without(fetched: Fetched, bad: dict[int, BadSampleError], indices: IntArray) -> Fetched:
+    """A step without its bad samples, which are given by the index of their image; `indices` has that of each row."""
+    is_good = ~np.isin(indices, list(bad))
+    rows = torch.from_numpy(np.flatnonzero(is_good))
+    of_stream = is_good[: fetched.num_stream]
+    views = tuple(
+        TrainView(view.images[rows], None if view.crops is None else view.crops[rows.numpy()])
+        for view in fetched.train
+    )
+    return replace(
+        fetched,
+        samples=None if fetched.samples is None else fetched.samples.take(of_stream),
+        num_stream=int(of_stream.sum()),
+        labels=fetched.labels[rows],
+        test_images=None if fetched.test_images is None else fetched.test_images[torch.from_numpy(of_stream)],
+        train=views,
+        bad=tuple(bad.values()),
+    )
+
+
+def _nothing_more(requests: Sequence[FetchRequest]) -> list[Fetched]:
+    raise AssertionError(f"step {requests[0].step} is asked for after the last one")
 
 
 class Pipeline:
@@ -218,15 +270,17 @@ class Pipeline:
         plan: Callable[[], FetchRequest | None],
         workers: int,
         *,
+        steps_at_once: int = 1,
         hang_seconds: float | None = None,
     ) -> None:
-        self._fetch = fetcher.fetch
+        self._fetch = fetcher.fetch_all
         self._plan = plan
         self._workers = workers
         self._hang_seconds = HANG_SECONDS if hang_seconds is None else hang_seconds
-        self._jobs: SimpleQueue[tuple[FetchRequest, Future[Fetched]] | None] = SimpleQueue()
+        self._steps_at_once = steps_at_once
+        self._jobs: SimpleQueue[list[Job]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._pending: list[tuple[FetchRequest, Future[Fetched]]] = []
+        self._pending: deque[Job] = deque()
         self._hangs = False
         self._is_full = False
 
@@ -237,7 +291,7 @@ class Pipeline:
         self._is_full = False
         if not self._pending:
             return None
-        request, future = self._pending.pop(0)
+        request, future = self._pending.popleft()
         try:
             return future.result(timeout=self._hang_seconds)
         except TimeoutError:
@@ -255,10 +309,13 @@ class Pipeline:
     def top_up(self) -> None:
         """Plan as far ahead as is useful. `next` does it, unless it was done since: while a model learns is a better time."""
         self._is_full = True
-        while len(self._pending) < self._workers + 2 and (request := self._plan()) is not None:
-            job = (request, Future[Fetched]())
-            self._pending.append(job)
-            self._jobs.put(job)
+        while len(self._pending) <= (self._workers + 1) * self._steps_at_once:
+            planned = islice(iter(self._plan, None), self._steps_at_once)
+            jobs = [(request, Future[Fetched]()) for request in planned]
+            if not jobs:
+                break
+            self._pending.extend(jobs)
+            self._jobs.put(jobs)
         if self._pending and not self._threads:
             self._start()
 
@@ -271,14 +328,17 @@ class Pipeline:
             thread.start()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            request, future = job
-            if not future.set_running_or_notify_cancel():
-                continue
+        while jobs := self._jobs.get():
+            wanted = [job for job in jobs if job[1].set_running_or_notify_cancel()]
             try:
-                future.set_result(self._fetch(request))
-            except BaseException as error:  # handed to the thread that waits for it
-                future.set_exception(error)
+                found = self._fetch([request for request, _ in wanted]) if wanted else []
+            except BaseException:
+                found = []  # each step by itself, to tell which one cannot be had
+            for i, (request, future) in enumerate(wanted):
+                try:
+                    future.set_result(found[i] if found else self._fetch([request])[0])
+                except BaseException as error:  # handed to the thread that waits for it
+                    future.set_exception(error)
 
     def pending(self) -> list[FetchRequest]:
         """What has been planned and not yet handed out; a resumed run starts with these."""
@@ -289,7 +349,7 @@ class Pipeline:
         for _, future in self._pending:
             future.cancel()
         for _ in self._threads:
-            self._jobs.put(None)
+            self._jobs.put([])
         until = time.monotonic() + (0 if self._hangs else CLOSE_SECONDS)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
