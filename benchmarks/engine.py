@@ -25,6 +25,9 @@ from driftline.learners.replay import Arithmetic
 from driftline.models.build import build_model
 from driftline.types import Stream
 
+WORLD_SAMPLES = 39_000
+"""What is left to learn from of a world of 50,000 photos, the shortest stream that is worth a run."""
+
 
 def bare_step(config: RunConfig, num_classes: int, size: int) -> Callable[[], None]:
     """Predict, forward, backward, update for every member, on resident tensors, in the engine's arithmetic."""
@@ -90,9 +93,9 @@ def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfi
         schedule=schedule,  # type: ignore[arg-type]
         limit=batch_size * steps,
         buffer_size="10%",
-        polrs_every=str(
-            34 * batch_size
-        ),  # as often as in a world of 50,000 photos; a share of so short a stream would be 2 steps
+        # As often as in the embedded world of 50,000 photos; shares of so short a stream would come every few steps.
+        polrs_every=str(WORLD_SAMPLES // 18),
+        checkpoint_every=str(WORLD_SAMPLES // 20),
     )
 
 

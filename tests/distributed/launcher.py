@@ -24,6 +24,7 @@ import driftline.cli.progress  # noqa: E402
 import driftline.cli.run  # noqa: E402
 import driftline.engine.run  # noqa: E402
 import driftline.engine.start  # noqa: E402
+from driftline.learners import replay  # noqa: E402
 from driftline.learners.replay import MEAN, STD, Arithmetic  # noqa: E402
 from driftline.models.resnet import MODELS, ResNet  # noqa: E402
 from driftline.streams.open import open_stream  # noqa: E402
@@ -66,6 +67,10 @@ def compute_in_double():
     to_float32 = torch.Tensor.float
     torch.Tensor.float = lambda self: self if self.dtype == torch.float64 else to_float32(self)
     Arithmetic.pixels = lambda self, images: images.double().sub_(MEAN).div_(STD)
+    crop = replay.crop_batch
+    replay.crop_batch = lambda images, crops, size, _, **scale: crop(
+        images, crops, size, torch.float64, **scale
+    )
 
 
 def break_images(positions):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from driftline.learners import checks
 from driftline.learners.base import TrainBatch
@@ -208,7 +209,7 @@ def test_views_that_are_already_cut_are_used_as_they_are():
     for learner, views in ((uncut, [view]), (cut, [TrainView(small, None)])):
         learner.predict(checks.images_of(0)[0])
         learner.learn(TrainBatch(views, batch.labels, batch.num_stream), 0)
-    assert checks.same(cut.state(), uncut.state())
+    assert_close(cut.state()["models"], uncut.state()["models"])
 
 
 def test_sixteen_bit_arithmetic_stays_near_the_exact_one():

@@ -20,6 +20,7 @@ from driftline.engine.plan import Plan
 from driftline.engine.records import StepRecord, prediction_rows
 from driftline.engine.together import Step, whole_step
 from driftline.learners.base import Learner, LearnResult, TrainBatch
+from driftline.learners.lanes import Lanes
 from driftline.learners.team import Team
 from driftline.metrics.albums import is_test_point, scored_mask
 from driftline.replay.adaptive import AdaptiveSize
@@ -40,6 +41,7 @@ class Loop:
     batch_size: int
     test_every: int
     team: Team = field(default_factory=Team.alone)
+    lanes: Lanes = field(default_factory=Lanes)
     step: int = 0
     last_user: int | None = None
     _learned_at: tuple[int, int] = (0, 0)
@@ -48,22 +50,23 @@ class Loop:
     def records(self) -> Iterator[StepRecord]:
         """One record a step until the stream ends."""
         while (fetched := self.pipeline.next()) is not None:
-            whole = whole_step(fetched, self.team)
-            member = self.learner.member
-            # Test: all samples of the step, before any of them is trained on.
-            rows = self._predict(fetched, whole, member)
-            # Train: on the stream batch joined with the replay batch.
-            metrics = self.learner.metrics
-            result = self._learn(fetched, whole)
-            # Adapt: the size of the buffer from which later steps are planned.
-            self._adapt(fetched, result)
+            with self.lanes.narrowed():
+                record = self._step(fetched)
             self.step += 1
-            yield StepRecord(
-                fetched.request.step,
-                rows,
-                self._curve(fetched, whole, result, member, metrics),
-                whole.bad,
-            )
+            yield record
+
+    def _step(self, fetched: Fetched) -> StepRecord:
+        whole = whole_step(fetched, self.team)
+        member = self.learner.member
+        # Test: all samples of the step, before any of them is trained on.
+        rows = self._predict(fetched, whole, member)
+        # Train: on the stream batch joined with the replay batch.
+        metrics = self.learner.metrics
+        result = self._learn(fetched, whole)
+        # Adapt: the size of the buffer from which later steps are planned.
+        self._adapt(fetched, result)
+        curve = self._curve(fetched, whole, result, member, metrics)
+        return StepRecord(fetched.request.step, rows, curve, whole.bad)
 
     def _predict(self, fetched: Fetched, whole: Step, member: int) -> NDArray[np.void]:
         """The rows of the samples that this process has, if the member that predicts for the record is here."""

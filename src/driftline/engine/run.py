@@ -30,6 +30,7 @@ from driftline.engine.tensor_file import DamagedFileError
 from driftline.engine.tensorboard import TensorBoardLog
 from driftline.engine.together import Gathering
 from driftline.learners.base import Learner
+from driftline.learners.lanes import Lanes
 from driftline.learners.ranks import Parallel
 from driftline.streams.durable import explaining_full_disk
 from driftline.streams.fetch import FetchRequest, Pipeline
@@ -99,12 +100,18 @@ class Run:
         self._pending: list[FetchRequest] = []
         make = learner or (lambda setup, num_steps: setup.learner(num_steps))
         self.learner = make(self.setup, plan.num_steps)
+        self.lanes = self.setup.lanes if learner is None else Lanes()
         self.checkpoints = Checkpoints(self.out / "checkpoints")
         self.gathering = Gathering(self.team)
         self._logs: tuple[AppendedFile, ...] = ()
         self._lock: TextIO | None = None
         self.team.from_first(lambda: self._open_files(resume))
-        self._pipeline = Pipeline(self.setup.train_fetcher(), self._next_request, config.workers)
+        self._pipeline = Pipeline(
+            self.setup.train_fetcher(),
+            self._next_request,
+            config.workers,
+            steps_at_once=self.setup.steps_at_once,
+        )
         self.loop = Loop(
             plan,
             self._pipeline,
@@ -115,6 +122,7 @@ class Run:
             batch_size=config.batch_size,
             test_every=config.test_every,
             team=self.team,
+            lanes=self.lanes,
         )
 
     def _open_files(self, resume: bool) -> bytes:

@@ -6,17 +6,20 @@ In: a RunConfig and the stream. Out: a plan, a learner, a fetcher. A run that ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
+import torch
 
 from driftline.config import RunConfig, amount
 from driftline.engine.plan import OnlinePlan, Plan, ShuffledPlan
 from driftline.learners.base import Learner
+from driftline.learners.lanes import Lanes
 from driftline.learners.replay import Arithmetic, ReplayLearner
 from driftline.learners.schedules import SCHEDULES, RateSearch
 from driftline.learners.team import Team
 from driftline.models.build import build_model
+from driftline.models.resnet import MODELS
 from driftline.replay.adaptive import AdaptiveSize
 from driftline.replay.buffers import BUFFERS
 from driftline.streams.fetch import CENTRE_SHARE, Fetcher
@@ -24,6 +27,8 @@ from driftline.streams.recent import RecentImages
 from driftline.types import DriftlineError, Split, Stream
 
 CHUNK = 1 << 16
+FETCH_BYTES, MAX_FETCH_STEPS = 1 << 22, 10
+"""Small images are fetched in portions of about this size, of so many steps at most."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,14 @@ class Setup:
             split = RecentImages(split, self.image_size)
         whole = self.fetcher(split)
         return replace(whole, part=self.team.ranks.part, parts=self.team.ranks.parts)
+
+    @property
+    def steps_at_once(self) -> int:
+        """Steps that are fetched together: several where a step's images are small."""
+        if not self.stream.fixed_size:
+            return 1
+        num_images = round(self.config.batch_size * (1 + self.config.replay_ratio))
+        return min(max(1, FETCH_BYTES // (num_images * 3 * self.image_size**2)), MAX_FETCH_STEPS)
 
     def fetcher(self, split: Split) -> Fetcher:
         """What turns positions of a split into batches."""
@@ -206,7 +219,18 @@ class Setup:
             weight_decay=config.weight_decay,
             rate=rate,
             team=self.team if self.team.size > 1 else None,
+            lanes=self.lanes,
         )
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """Two for a population on a processor, if its models compute each image by itself and draw nothing."""
+        config, num_threads = self.config, torch.get_num_threads()
+        is_population = config.num_members > 1 and self.team.size == 1
+        by_image = config.model in MODELS and config.norm == "group"
+        device = Arithmetic.choose(config.device, config.precision).device.type
+        pays = is_population and by_image and device == "cpu" and num_threads % 2 == 0
+        return Lanes(num_threads if pays else None)
 
 
 def _rate(schedule: str, lr: float, num_steps: int, step: int) -> float:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from driftline.learners.base import LearnResult, State, TrainBatch
+from driftline.learners.lanes import Lanes
 from driftline.learners.schedules import RateSearch
 from driftline.learners.seen import Seen, summed
 from driftline.learners.team import Team
@@ -59,7 +61,8 @@ class Arithmetic:
         """The context in which the model runs."""
         if self.dtype == torch.float32:
             return contextlib.nullcontext()
-        return torch.autocast(self.device.type, self.dtype)
+        # No weight is used twice in a forward pass, and what is kept for a second use all threads would share.
+        return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
 
     @property
     def name(self) -> str:
@@ -89,6 +92,9 @@ def _has_bfloat16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+Gradients = tuple[Tensor, ...]
+
+
 @dataclass
 class Member:
     """One model with its optimizer."""
@@ -106,9 +112,28 @@ class Member:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
+    def update(self, parts: Sequence[Gradients]) -> None:
+        """One step of SGD with the sum of the gradients of a batch's parts."""
+        total = list(parts[0])
+        for part in parts[1:]:
+            torch._foreach_add_(total, list(part))
+        for parameter, gradient in zip(self.model.parameters(), total, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+
     def forget_momentum(self) -> None:
         """Start the optimizer afresh."""
         self.optimizer.state.clear()
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What rows of a batch showed to a member, before its update."""
+
+    loss: float
+    logits: Tensor
+    gradients: Gradients = ()
+    """Empty once the member has been updated."""
 
 
 class ReplayLearner:
@@ -124,6 +149,7 @@ class ReplayLearner:
         weight_decay: float,
         rate: Callable[[int], float] | RateSearch,
         team: Team | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         self.search = rate if isinstance(rate, RateSearch) else None
         self._rate_at = None if isinstance(rate, RateSearch) else rate
@@ -132,6 +158,8 @@ class ReplayLearner:
         self.size = size
         self._rates = self.search.rates if self.search else [rate(0)]  # type: ignore[operator]
         self.team = team or Team.alone(self.num_members)
+        self.lanes = lanes or Lanes()
+        """Two only for models that compute each image by itself."""
         self._logits: list[Tensor] = []
         self.members: list[Member] = []
         """Those that learn in this process: all, unless several processes share them out."""
@@ -175,19 +203,26 @@ class ReplayLearner:
         if not len(images):  # this process has no part in a small last batch
             self._logits = [torch.empty(0, 1) for _ in self.members]
             return self._logits[0]
-        pixels = self.arithmetic.pixels(images)
-        self._logits = [self._forward(member.model, pixels) for member in self.members]
+        pixels = self._over_rows(lambda rows: self.arithmetic.pixels(images[rows]), len(images))
+        parts = self.lanes.map(partial(self._forward, pixels), len(self.members), len(images))
+        self._logits = [torch.cat(of_member) for of_member in parts]
         return self._logits[self._here(self.member)]
+
+    def _over_rows(self, job: Callable[[slice], Tensor], num: int) -> Tensor:
+        """A tensor whose rows are computed in all lanes."""
+        (parts,) = self.lanes.map(lambda _, rows: job(rows), 1, num)
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def _here(self, number: int) -> int:
         """Where a member stands among those of this process; the first stands in for one that is elsewhere."""
         members = self.team.ranks.members
         return members.index(number) if number in members else 0
 
-    def _forward(self, model: nn.Module, pixels: Tensor) -> Tensor:
+    def _forward(self, pixels: Tensor, index: int, rows: slice) -> Tensor:
+        model = self.members[index].model
         model.eval()
         with torch.no_grad(), self.arithmetic.autocast():
-            logits: Tensor = model(pixels)
+            logits: Tensor = model(pixels[rows])
         return logits.float()
 
     # -- learn
@@ -202,41 +237,58 @@ class ReplayLearner:
             self._rates = [self._rate_at(step)]
         rates = tuple(self._rates)
         seen = [Seen() for _ in self.members]
-        meanwhile = batch.meanwhile
+        for member in self.members:
+            member.model.train()
+            member.set_rate(rates[member.number])
+            for norm in member.norms:
+                norm.counts = is_real
         for gd_step, view in enumerate(batch.views):
-            pixels = self._pixels(view)
-            for member, its in zip(self.members, seen, strict=True):
-                member.set_rate(rates[member.number])
-                for norm in member.norms:
-                    norm.counts = is_real
-                loss, logits = self._update(member, pixels, labels, weights, meanwhile)
-                meanwhile = _nothing
+            pixels = self._over_rows(partial(self._pixels, view), len(labels))
+            meanwhile = batch.meanwhile if gd_step == 0 else _nothing
+            job = partial(self._learn_rows, pixels, labels, weights, meanwhile)
+            learned = self.lanes.map(job, len(self.members), len(labels))
+            for member, its, parts in zip(self.members, seen, learned, strict=True):
+                if len(parts) > 1:
+                    member.update([part.gradients for part in parts])
                 if gd_step == 0 and is_real:
-                    its.training(loss, logits, labels, batch.num_stream)
+                    logits = torch.cat([part.logits for part in parts])
+                    its.training(sum(part.loss for part in parts), logits, labels, batch.num_stream)
         if self.search and is_real:
             for its, logits in zip(seen, self._logits, strict=True):
                 its.predictions(logits, labels[: batch.num_stream])
         return replace(self._judge(batch, seen, step), rates=rates)
 
-    def _pixels(self, view: TrainView) -> Tensor:
-        images = view.images.to(self.arithmetic.device, non_blocking=True)
-        if view.crops is not None:
-            images = crop_batch(images, view.crops, self.size, self.arithmetic.dtype)
-        return self.arithmetic.pixels(images)
+    def _pixels(self, view: TrainView, rows: slice) -> Tensor:
+        images = view.images[rows].to(self.arithmetic.device, non_blocking=True)
+        if view.crops is None:
+            return self.arithmetic.pixels(images)
+        return crop_batch(images, view.crops[rows], self.size, self.arithmetic.dtype, mean=MEAN, std=STD)
 
-    def _update(
-        self, member: Member, pixels: Tensor, labels: Tensor, weights: Tensor, meanwhile: Callable[[], None]
-    ) -> tuple[Tensor, Tensor]:
-        member.model.train()
+    def _learn_rows(
+        self,
+        pixels: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        meanwhile: Callable[[], None],
+        index: int,
+        rows: slice,
+    ) -> Learned:
+        """Update a member; or, where it learns from these rows only, give the gradients for the rest of the batch to join."""
+        member = self.members[index]
         with self.arithmetic.autocast():
-            logits = member.training(pixels)
+            logits = member.training(pixels[rows])
         logits = logits.float()
-        loss = (nn.functional.cross_entropy(logits, labels, reduction="none") * weights).sum()
+        losses = nn.functional.cross_entropy(logits, labels[rows], reduction="none")
+        loss = (losses * weights[rows]).sum()
+        if index == 0:
+            meanwhile()
+        learned = Learned(float(loss.detach()), logits.detach())
+        if len(logits) < len(labels):
+            return replace(learned, gradients=torch.autograd.grad(loss, list(member.model.parameters())))
         member.optimizer.zero_grad(set_to_none=True)
-        meanwhile()
         torch.autograd.backward(loss)
         member.optimizer.step()
-        return loss.detach(), logits.detach()
+        return learned
 
     def _judge(self, batch: TrainBatch, seen: list[Seen], step: int) -> LearnResult:
         """What the step showed over all processes, and what PoLRS makes of it."""

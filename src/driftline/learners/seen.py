@@ -31,10 +31,10 @@ class Seen:
     bad_logits: float = 0.0
     """How many processes predicted non-finite numbers."""
 
-    def training(self, loss: Tensor, logits: Tensor, labels: Tensor, num_stream: int) -> None:
+    def training(self, loss: float, logits: Tensor, labels: Tensor, num_stream: int) -> None:
         """Note the first gradient step."""
         right = logits.argmax(dim=1) == labels
-        self.loss = float(loss)
+        self.loss = loss
         self.right_stream = float(right[:num_stream].sum())
         self.right_replay = float(right[num_stream:].sum())
 

@@ -32,9 +32,14 @@ class Crops:
 
 
 def random_crops(
-    seed: int, step: int, gd_step: int, positions: IntArray, aspect: FloatArray, smallest_area: float
+    seed: int,
+    step: int | IntArray,
+    gd_step: int,
+    positions: IntArray,
+    aspect: FloatArray,
+    smallest_area: float,
 ) -> Crops:
-    """Random resized crops and mirrorings; aspect is the images' width over height.
+    """Random resized crops and mirrorings; aspect is the images' width over height. All of one step, or each of its own.
 
     >>> crops = random_crops(0, 3, 0, np.array([5, 9]), np.ones(2), 0.08)
     >>> bool((crops.boxes[:, 0] + crops.boxes[:, 2] <= 1).all())
@@ -53,36 +58,54 @@ def random_crops(
     return Crops(np.stack([top, left, height, width], axis=1), for_flip < 0.5)
 
 
-def crop_batch(images_NCHW: Tensor, crops: Crops, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def crop_batch(
+    images_NCHW: Tensor,
+    crops: Crops,
+    size: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+) -> Tensor:
     """Equal images cut to their boxes and scaled to size x size, the whole batch at once, on the images' device.
 
-    In bfloat16, which holds every value of a byte, the result is within two of 255 of that in float32, in half the time.
+    Values are shifted and scaled by mean and std. In bfloat16, which holds every value of a byte, the result is within three of 255
+    of that in float32, in half the time.
 
     >>> whole = Crops(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([True]))
     >>> image = torch.arange(12, dtype=torch.uint8).reshape(1, 3, 2, 2)
     >>> crop_batch(image, whole, 2)[0, 0].tolist()
     [[1.0, 0.0], [3.0, 2.0]]
     """
-    device = images_NCHW.device
     num, channels, tall, wide = images_NCHW.shape
-    top, left, height, width = torch.from_numpy(crops.boxes.T.astype(np.float32)).to(device)
-    flips = torch.from_numpy(crops.flips).to(device)
+    top, left, height, width = crops.boxes.T
+    first = np.where(crops.flips, left + width, left)
+    across = _weights(first, np.where(crops.flips, -width, width), size, wide, images_NCHW.device, dtype)
+    down = _weights(top, height, size, tall, images_NCHW.device, dtype)
     # Linear interpolation as two products with small matrices, one pair an image: a third of grid_sample's time.
-    across = _weights(left, width, flips, size, wide).to(dtype)
-    down = _weights(top, height, None, size, tall).to(dtype)
     planes = images_NCHW.to(dtype, memory_format=torch.contiguous_format)
     lines = torch.bmm(planes.view(num, channels * tall, wide), across.transpose(1, 2))
-    return torch.matmul(down[:, None], lines.view(num, channels, tall, size))
+    shift = torch.full((1, 1, 1), -mean / std, dtype=dtype, device=images_NCHW.device)
+    of_planes = down.repeat_interleave(channels, dim=0)
+    cut = torch.baddbmm(shift, of_planes, lines.view(num * channels, tall, size), alpha=1 / std)
+    return cut.view(num, channels, size, size)
 
 
-def _weights(start: Tensor, length: Tensor, mirror: Tensor | None, size: int, source: int) -> Tensor:
-    """What each of `source` lines adds to each of `size` places from start to start + length: images x size x source."""
-    place = (torch.arange(size, device=start.device, dtype=torch.float32) + 0.5) / size
-    if mirror is not None:
-        place = torch.where(mirror[:, None], 1 - place, place)
-    at = ((start[:, None] + length[:, None] * place) * source - 0.5).clamp_(0, source - 1)
-    line = torch.arange(source, device=start.device, dtype=torch.float32)
-    return (1 - (at[:, :, None] - line).abs_()).clamp_(min=0)
+def _weights(
+    start: FloatArray, length: FloatArray, size: int, source: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """What each of `source` lines adds to each of `size` places from start to start + length: images x size x source.
+
+    A negative length goes backwards. The few numbers an image needs are computed here, the many on the device.
+    """
+    stride = length * (source / size)
+    begin = start * source + (stride / 2 - 0.5)
+    both = torch.from_numpy(np.stack([begin, stride]).astype(np.float32)).to(device)[..., None]
+    place = torch.arange(size, device=device, dtype=torch.float32)
+    at = torch.addcmul(both[0], both[1], place).clamp_(0, source - 1)
+    away = torch.empty(len(at), size, source, device=device, dtype=dtype)
+    torch.sub(at[:, :, None], torch.arange(source, device=device, dtype=torch.float32), out=away)
+    return torch.relu_(1 - away.abs_())
 
 
 def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:
