@@ -106,7 +106,9 @@ def test_a_user_has_one_number_wherever_it_is_read(names: list[str]) -> None:
     together = users(pl.Series(names)).to_list()
     alone = [users(pl.Series([name])).to_list()[0] for name in names]
     assert together == alone
-    assert all(0 <= number < 2**63 for number in together)
+    for name, number in zip(names, together, strict=True):
+        is_blank = pl.Series([name]).str.strip_chars()[0] == ""
+        assert number is None if is_blank else 0 <= number < 2**63
 
 
 def test_hash_of_a_user_never_changes() -> None:

@@ -13,6 +13,8 @@ import polars as pl
 
 from driftline.types import DriftlineError
 
+NO_TEXT = ("", "\\N")
+"""Texts that stand for "no value" in any column."""
 MISSING = ("", "null", "NULL", "\\N", "nan", "NaN", "NAN", "None")
 """Texts that stand for "no value" where a date or a coordinate is meant."""
 
@@ -91,10 +93,13 @@ def seconds(values: pl.Series) -> pl.Series:
 
 
 def _seconds_of_text(values: pl.Series) -> pl.Series:
-    """Each format is tried on what no earlier one could read, so that a clean column costs one pass."""
+    """Each format is tried on what no earlier one could read, so that a clean column costs one pass.
+
+    Blanks around a text are looked for only where the first format failed.
+    """
     found = _read_as(values, TIME_FORMATS[0])
     left = (values.is_not_null() & found.is_null()).arg_true()
-    rest = values.gather(left)
+    rest = values.gather(left).str.strip_chars()
     for attempt in (*TIME_FORMATS[1:], *DATE_FORMATS, *ZONED_FORMATS, "number"):
         if rest.is_empty():
             break
@@ -142,14 +147,17 @@ def users(values: pl.Series) -> pl.Series:
             return values.cast(pl.Int64)
         values = values.cast(pl.String)
     texts = values.cast(pl.String)
-    exact = _flickr_number(texts)
-    if exact.null_count() > texts.null_count():
-        exact = exact.zip_with(exact.is_not_null(), _plain_number(texts))
-    others = texts.filter(texts.is_not_null() & exact.is_null()).unique()
-    if others.is_empty():
-        return exact
-    hashed = pl.Series([hashed_user(text) for text in others], dtype=pl.Int64)
-    return exact.zip_with(exact.is_not_null(), texts.replace_strict(others, hashed, default=None))
+    found = _flickr_number(texts)
+    left = (texts.is_not_null() & found.is_null()).arg_true()
+    if left.is_empty():
+        return found
+    rest = texts.gather(left).str.strip_chars()
+    numbers = _flickr_number(rest)
+    numbers = numbers.zip_with(numbers.is_not_null(), _plain_number(rest))
+    names = rest.filter(numbers.is_null() & ~rest.is_in(NO_TEXT)).unique()
+    hashed = pl.Series([hashed_user(text) for text in names], dtype=pl.Int64)
+    by_name = rest.replace_strict(names, hashed, default=None, return_dtype=pl.Int64)
+    return found.scatter(left, numbers.zip_with(numbers.is_not_null(), by_name))
 
 
 def hashed_user(text: str) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
 import polars as pl
 
-from driftline.streams.building.fields import MISSING, degrees, plain, seconds, users
+from driftline.streams.building.fields import HASHED_USER, MISSING, degrees, plain, seconds, users
 
 CANONICAL = ("id", "user", "time", "lat", "lon", "label", "image")
 
@@ -136,9 +137,12 @@ def clean(raw: pl.DataFrame, rules: Rules, *, part: int = 0, first_row: int = 0)
 
 
 def _complete(raw: pl.DataFrame) -> pl.DataFrame:
-    """The frame with all canonical columns and all flags, text stripped, empty text turned into null."""
+    """The frame with all canonical columns and all flags, text stripped, empty text turned into null.
+
+    Not the text of times and users, of which most can be read at once: `fields` strips the rest.
+    """
     frame = raw.with_columns(plain(raw[name]) for name in CANONICAL if name in raw.columns)
-    texts = [name for name in CANONICAL if name in raw.columns and frame[name].dtype == pl.String]
+    texts = [name for name in _texts(frame) if name not in ("time", "user")]
     absent = [pl.lit(None, dtype=pl.String).alias(name) for name in CANONICAL if name not in raw.columns]
     flags = [
         (pl.col(name) if name in raw.columns else pl.lit(False)).fill_null(False).alias(name)
@@ -166,24 +170,41 @@ def _numbered(frame: pl.DataFrame, rules: Rules, part: int, first_row: int) -> p
     return frame.with_columns(stand_ins)
 
 
+def _texts(frame: pl.DataFrame) -> list[str]:
+    """The canonical columns that are there as text."""
+    return [name for name in CANONICAL if name in frame.columns and frame[name].dtype == pl.String]
+
+
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
     """Canonical columns in their types. Helpers: whether a date was given at all, whether a needed text is damaged."""
-    texts = [name for name in CANONICAL if frame[name].dtype == pl.String]
-    damaged = pl.any_horizontal(
-        pl.lit(False), *(pl.col(name).str.contains(REPLACED, literal=True).fill_null(False) for name in texts)
-    )
-    given = pl.col("time").is_not_null()
-    if "time" in texts:
-        given &= ~pl.col("time").is_in(MISSING)
+    time_s, user = seconds(frame["time"]), users(frame["user"])
+    # A time that could be read, or the number of a user, was written in full: only other texts are looked at again.
+    undated = _where(frame["time"], time_s.is_null(), lambda texts: texts.str.strip_chars().is_in(MISSING))
+    odd = {"time": time_s.is_null(), "user": (user >= HASHED_USER).fill_null(True)}
+    damaged = [_where(frame[name], chosen, _is_damaged) for name, chosen in odd.items()]
+    damaged += [_is_damaged(frame[name]) for name in _texts(frame) if name not in odd]
     return frame.with_columns(
-        damaged.alias("damaged"),
-        given.alias("dated"),
-        seconds(frame["time"]).alias("time"),
-        users(frame["user"]).alias("user"),
+        pl.any_horizontal(damaged).alias("damaged"),
+        (time_s.is_not_null() | (frame["time"].is_not_null() & ~undated)).alias("dated"),
+        time_s.alias("time"),
+        user.alias("user"),
         degrees(frame["lat"]).alias("lat"),
         degrees(frame["lon"]).alias("lon"),
         *(pl.col(name).cast(pl.String) for name in ("id", "label", "image")),
     )
+
+
+def _is_damaged(texts: pl.Series) -> pl.Series:
+    return texts.str.contains(REPLACED, literal=True).fill_null(False)
+
+
+def _where(texts: pl.Series, chosen: pl.Series, test: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """The test on the texts that were chosen; false for the others, and for what is no text."""
+    answer = np.zeros(len(texts), dtype=bool)
+    if texts.dtype == pl.String:
+        rows = chosen.arg_true()
+        answer[rows] = test(texts.gather(rows)).fill_null(False)
+    return pl.Series(answer)
 
 
 def _first_reason(rules: Rules) -> pl.Expr:

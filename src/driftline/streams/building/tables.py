@@ -61,7 +61,14 @@ class TableWriter:
         self._schema = pa.schema(names | ({"image": pa.large_string()} if has_image else {}))
         # Read once more and then gone, so that writing it fast counts for more than its size.
         self._writer = pq.ParquetWriter(
-            path, self._schema, compression="lz4", use_dictionary=["label"], write_statistics=False
+            path,
+            self._schema,
+            compression="lz4",
+            use_dictionary=["label"],
+            column_encoding=dict.fromkeys(
+                ["position", "time", "album"], "DELTA_BINARY_PACKED"
+            ),  # they only grow
+            write_statistics=False,
         )
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._writing: Future[None] | None = None
