@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -381,10 +382,13 @@ def test_a_million_dirty_rows(tmp_path: Path) -> None:
     TABLES.write_yfcc_text(tmp_path / "yfcc.bz2", 1_000_000, seed=5)
     outs = [tmp_path / "one", tmp_path / "two"]
     for out in outs:
+        started = time.monotonic()
         report = build(BuildConfig((str(tmp_path / "yfcc.bz2"),), out, min_per_class=20, max_per_class=400))
+        seconds = time.monotonic() - started
         assert report.accounting.num_read == 1_000_000
     assert digest(outs[0]) == digest(outs[1])
-    assert _built_with_kills(tmp_path / "yfcc.bz2", tmp_path / "killed", [20.0, 8.0, 3.0]) > 0
+    delays = [share * seconds for share in (0.7, 0.3, 0.1)]
+    assert _built_with_kills(tmp_path / "yfcc.bz2", tmp_path / "killed", delays) > 1
     assert digest(outs[0]) == digest(tmp_path / "killed")
     refused: Counter[str] = Counter()
     for line in TABLES.yfcc_lines(1_000_000, seed=5):
