@@ -90,5 +90,6 @@ def main() -> dict[str, Any]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
         rank(Path(sys.argv[2]), int(sys.argv[3]))
+        os._exit(0)  # as the command does: see `driftline.cli.run`
     else:
         main()

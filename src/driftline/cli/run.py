@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +88,16 @@ def _warn(message: str) -> None:
 
 def _execute(run: Any) -> int:
     """Go through the run to its end, or say how to go on."""
+    code = _executed(run)
+    if run.team.size > 1:
+        # All is written. Threads of torch that still hold objects of the interpreter can abort an ordinary exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _executed(run: Any) -> int:
     summary, code = _completed(run)
     if summary is None or not run.team.is_first:
         return code

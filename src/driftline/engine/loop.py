@@ -6,7 +6,7 @@ In: a plan, a pipeline that fetches what is planned, a learner. Out: one StepRec
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,14 @@ from torch import Tensor
 from driftline import draws
 from driftline.engine.plan import Plan
 from driftline.engine.records import StepRecord, prediction_rows
-from driftline.engine.together import Step, whole_step
+from driftline.engine.together import Step, start_usable, whole_step
 from driftline.learners.base import Learner, LearnResult, TrainBatch
 from driftline.learners.lanes import Lanes
 from driftline.learners.team import Team
 from driftline.metrics.albums import is_test_point, scored_mask
 from driftline.replay.adaptive import AdaptiveSize
 from driftline.streams.fetch import Fetched, Pipeline
-from driftline.types import PREDICTION, DriftlineError, curve_dtype
+from driftline.types import PREDICTION, BoolArray, DriftlineError, curve_dtype
 
 
 @dataclass
@@ -46,6 +46,8 @@ class Loop:
     last_user: int | None = None
     _learned_at: tuple[int, int] = (0, 0)
     """Step and position of the last batch that was learned from."""
+    _usable_told: Callable[[], BoolArray] | None = None
+    """What the processes have begun to tell each other of the step to come."""
 
     def records(self) -> Iterator[StepRecord]:
         """One record a step until the stream ends."""
@@ -56,7 +58,8 @@ class Loop:
             yield record
 
     def _step(self, fetched: Fetched) -> StepRecord:
-        whole = whole_step(fetched, self.team)
+        told, self._usable_told = self._usable_told, None
+        whole = whole_step(fetched, self.team, told)
         member = self.learner.member
         # Test: all samples of the step, before any of them is trained on.
         rows = self._predict(fetched, whole, member)
@@ -91,7 +94,7 @@ class Loop:
             return LearnResult(math.nan, math.nan, None)
         over_all = (whole.num_stream, whole.num_replay) if self.team.size > 1 else None
         batch = TrainBatch(
-            fetched.train, fetched.labels, fetched.num_stream, over_all, meanwhile=self.pipeline.top_up
+            fetched.train, fetched.labels, fetched.num_stream, over_all, meanwhile=self._meanwhile
         )
         # What a model draws while it learns (dropout) depends on the step alone, so a resumed run draws the same.
         drawn = int(draws.bits(self.seed, "learn", fetched.request.step)) >> 1
@@ -101,6 +104,12 @@ class Loop:
         if not math.isfinite(result.loss):
             raise self.team.error(self._diverged(f"the loss is {result.loss:g}"))
         return result
+
+    def _meanwhile(self) -> None:
+        """What can go on beside the arithmetic: fetching; and several processes tell each other what is usable of the next step."""
+        self.pipeline.top_up()
+        if self.team.size > 1 and (fetched := self.pipeline.peek()) is not None:
+            self._usable_told = start_usable(fetched, self.team)
 
     def check_weights(self) -> None:
         """Raise unless the weights that predict from now on are finite numbers; a state with others must not be kept."""

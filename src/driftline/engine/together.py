@@ -7,6 +7,7 @@ records of all. With one process everything is passed through.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,15 +35,15 @@ class Step:
     """Stream samples that were set aside."""
 
 
-def whole_step(fetched: Fetched, team: Team) -> Step:
-    """What all processes together have of a step."""
+def whole_step(fetched: Fetched, team: Team, usable_told: Callable[[], BoolArray] | None = None) -> Step:
+    """What all processes together have of a step; they may have begun before to tell each other what is usable."""
     stream = set(fetched.request.stream.tolist())
     bad = tuple(error for error in fetched.bad if error.position in stream)
     if team.size == 1:
         num_replay = len(fetched.labels) - fetched.num_stream
         return Step(fetched.samples, slice(None), fetched.num_stream, num_replay, bad)
     num = len(fetched.request.stream)
-    usable = _usable(fetched, team)
+    usable = (usable_told or start_usable(fetched, team))()
     if not usable[:num].all():
         bad = _all_bad(bad, team)
     samples, here = fetched.samples, slice(None)
@@ -53,12 +54,12 @@ def whole_step(fetched: Fetched, team: Team) -> Step:
     return Step(samples, here, int(usable[:num].sum()), int(usable[num:].sum()), bad)
 
 
-def _usable(fetched: Fetched, team: Team) -> BoolArray:
-    """Which samples of the step, stream and then replay, no process has found bad."""
+def start_usable(fetched: Fetched, team: Team) -> Callable[[], BoolArray]:
+    """Which samples of the step, stream and then replay, no process has found bad; waited for when called."""
     positions = np.concatenate([fetched.request.stream, fetched.request.replay])
     bad = np.isin(positions, [error.position for error in fetched.bad])
-    usable: BoolArray = team.sum(bad.astype(np.float64)) == 0
-    return usable
+    num_bad = team.start_sum(bad.astype(np.float64))
+    return lambda: num_bad() == 0
 
 
 def _all_bad(bad: tuple[BadSampleError, ...], team: Team) -> tuple[BadSampleError, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from driftline.learners.base import LearnResult, State, TrainBatch
 from driftline.learners.lanes import Lanes
 from driftline.learners.schedules import RateSearch
-from driftline.learners.seen import Seen, summed
+from driftline.learners.seen import Seen, start_sums
 from driftline.learners.team import Team
 from driftline.models.synced_norm import SyncedBatchNorm, synchronise
 from driftline.streams.fetch import TrainView
@@ -242,21 +242,33 @@ class ReplayLearner:
             member.set_rate(rates[member.number])
             for norm in member.norms:
                 norm.counts = is_real
+        if self.search and is_real:
+            for its, predicted in zip(seen, self._logits, strict=True):
+                its.predictions(predicted, labels[: batch.num_stream])
+        totals: Callable[[], list[Seen]] | None = None
+
+        def before_backward(index: int, learned: Learned) -> None:
+            nonlocal totals
+            if index == 0:
+                batch.meanwhile()
+            if self.team.size > 1:  # the sums travel while the gradients are computed
+                if is_real:
+                    seen[index].training(learned.loss, learned.logits, labels, batch.num_stream)
+                if index + 1 == len(self.members):
+                    totals = start_sums(seen, self.team)
+
         for gd_step, view in enumerate(batch.views):
             pixels = self._over_rows(partial(self._pixels, view), len(labels))
-            meanwhile = batch.meanwhile if gd_step == 0 else _nothing
-            job = partial(self._learn_rows, pixels, labels, weights, meanwhile)
+            job = partial(self._learn_rows, pixels, labels, weights, _nothing if gd_step else before_backward)
             learned = self.lanes.map(job, len(self.members), len(labels))
             for member, its, parts in zip(self.members, seen, learned, strict=True):
                 if len(parts) > 1:
                     member.update([part.gradients for part in parts])
-                if gd_step == 0 and is_real:
+                if gd_step == 0 and self.team.size == 1:
                     logits = torch.cat([part.logits for part in parts])
                     its.training(sum(part.loss for part in parts), logits, labels, batch.num_stream)
-        if self.search and is_real:
-            for its, logits in zip(seen, self._logits, strict=True):
-                its.predictions(logits, labels[: batch.num_stream])
-        return replace(self._judge(batch, seen, step), rates=rates)
+        totals = totals or start_sums(seen, self.team)
+        return replace(self._judge(batch, totals(), step), rates=rates)
 
     def _pixels(self, view: TrainView, rows: slice) -> Tensor:
         images = view.images[rows].to(self.arithmetic.device, non_blocking=True)
@@ -269,7 +281,7 @@ class ReplayLearner:
         pixels: Tensor,
         labels: Tensor,
         weights: Tensor,
-        meanwhile: Callable[[], None],
+        before_backward: Callable[[int, Learned], None],
         index: int,
         rows: slice,
     ) -> Learned:
@@ -280,9 +292,8 @@ class ReplayLearner:
         logits = logits.float()
         losses = nn.functional.cross_entropy(logits, labels[rows], reduction="none")
         loss = (losses * weights[rows]).sum()
-        if index == 0:
-            meanwhile()
         learned = Learned(float(loss.detach()), logits.detach())
+        before_backward(index, learned)
         if len(logits) < len(labels):
             return replace(learned, gradients=torch.autograd.grad(loss, list(member.model.parameters())))
         member.optimizer.zero_grad(set_to_none=True)
@@ -290,9 +301,8 @@ class ReplayLearner:
         member.optimizer.step()
         return learned
 
-    def _judge(self, batch: TrainBatch, seen: list[Seen], step: int) -> LearnResult:
+    def _judge(self, batch: TrainBatch, totals: list[Seen], step: int) -> LearnResult:
         """What the step showed over all processes, and what PoLRS makes of it."""
-        totals = summed(seen, self.team)
         num_stream, num_replay = batch.totals
         result = totals[self.member].result(num_stream, num_replay)
         if self.search:
@@ -361,8 +371,8 @@ class ReplayLearner:
             self.search.load(state["search"])
 
 
-def _nothing() -> None:
-    """What there is to do meanwhile once it has been done."""
+def _nothing(index: int, learned: Learned) -> None:
+    """What there is to do before later backward passes of a step."""
 
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ whole numbers, whose sums are exact, so that decisions do not depend on how many
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 
 import numpy as np
@@ -62,12 +62,13 @@ def share_right(num_right: float, num: int) -> float:
     return float(np.float32(num_right / num)) if num else math.nan
 
 
-def summed(seen: Sequence[Seen], team: Team) -> list[Seen]:
-    """Every member's sums over all processes, from those of the members that are here.
+def start_sums(seen: Sequence[Seen], team: Team) -> Callable[[], list[Seen]]:
+    """Every member's sums over all processes, from those of the members that are here, once they are called for.
 
-    >>> summed([Seen(loss=1.5)], Team.alone())[0].loss
+    >>> start_sums([Seen(loss=1.5)], Team.alone())()[0].loss
     1.5
     """
     rows = np.zeros((team.ranks.num_members, len(fields(Seen))))
     rows[list(team.ranks.members)] = [astuple(one) for one in seen]
-    return [Seen(*row) for row in team.sum(rows).tolist()]
+    sums = team.start_sum(rows)
+    return lambda: [Seen(*row) for row in sums().tolist()]

@@ -112,11 +112,20 @@ class Team:
 
     def sum(self, values: FloatArray) -> FloatArray:
         """Sum over all ranks; exact for whole numbers."""
+        return self.start_sum(values)()
+
+    def start_sum(self, values: FloatArray) -> Callable[[], FloatArray]:
+        """The same, begun now and waited for when the answer is called for, so that ranks can compute meanwhile."""
         if self.size == 1:
-            return values
+            return lambda: values
         total = torch.from_numpy(np.array(values, np.float64))
-        dist.all_reduce(total)
-        return total.numpy()
+        work = dist.all_reduce(total, async_op=True)
+
+        def finished() -> FloatArray:
+            work.wait()
+            return total.numpy()
+
+        return finished
 
     def gather(self, data: bytes) -> list[bytes]:
         """Every rank's bytes, by rank, on the first one; nothing on the others."""

@@ -289,9 +289,16 @@ class Pipeline:
         if not self._is_full or not self._pending:
             self.top_up()
         self._is_full = False
+        fetched = self.peek()
+        if fetched is not None:
+            self._pending.popleft()
+        return fetched
+
+    def peek(self) -> Fetched | None:
+        """The next step's data if the step is planned already; it stays the next one."""
         if not self._pending:
             return None
-        request, future = self._pending.popleft()
+        request, future = self._pending[0]
         try:
             return future.result(timeout=self._hang_seconds)
         except TimeoutError:

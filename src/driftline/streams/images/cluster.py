@@ -6,6 +6,7 @@ table, the images and the output directory under the same paths, and have the sa
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,7 +29,9 @@ def run_on_ray(
     except ImportError:
         raise DriftlineError("--engine ray needs Ray; install driftline[ray], or use --engine pool") from None
     if not ray.is_initialized():
-        # A cluster of our own stays on this machine: nothing of it listens on the network.
+        # A cluster of our own stays on this machine: nothing of it listens on the network or reports to Ray's makers.
+        if not address:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         new = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **new)
