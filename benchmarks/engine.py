@@ -94,7 +94,7 @@ def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfi
         limit=batch_size * steps,
         buffer_size="10%",
         # As often as in the embedded world of 50,000 photos; shares of so short a stream would come every few steps.
-        polrs_every=str(WORLD_SAMPLES // 18),
+        polrs_every=str(min(WORLD_SAMPLES // 18, batch_size * steps)),
         checkpoint_every=str(WORLD_SAMPLES // 20),
     )
 

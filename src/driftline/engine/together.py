@@ -37,8 +37,7 @@ class Step:
 
 def whole_step(fetched: Fetched, team: Team, usable_told: Callable[[], BoolArray] | None = None) -> Step:
     """What all processes together have of a step; they may have begun before to tell each other what is usable."""
-    stream = set(fetched.request.stream.tolist())
-    bad = tuple(error for error in fetched.bad if error.position in stream)
+    bad = tuple(error for error in fetched.bad if error.position in fetched.request.stream)
     if team.size == 1:
         num_replay = len(fetched.labels) - fetched.num_stream
         return Step(fetched.samples, slice(None), fetched.num_stream, num_replay, bad)

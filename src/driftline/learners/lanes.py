@@ -58,7 +58,10 @@ class Lanes:
         on one of those would go on spinning for milliseconds, on a core that the other lane needs.
         """
         before = torch.get_num_threads()
-        torch.set_num_threads(self._each or before)
+        if self._second is None or before == self._each:
+            yield
+            return
+        torch.set_num_threads(self._each)
         try:
             yield
         finally:

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -377,8 +377,13 @@ def _nothing(index: int, learned: Learned) -> None:
 
 def _sample_weights(batch: TrainBatch, device: torch.device) -> Tensor:
     """Weights that make the loss half the mean over the stream plus half the mean over the replay, of all processes."""
-    num_here = (batch.num_stream, len(batch.labels) - batch.num_stream)
-    present = [(num, total) for num, total in zip(num_here, batch.totals, strict=True) if total]
+    return _weights(batch.num_stream, len(batch.labels) - batch.num_stream, batch.totals, device)
+
+
+@lru_cache(maxsize=8)
+def _weights(num_stream: int, num_replay: int, totals: tuple[int, int], device: torch.device) -> Tensor:
+    """The same step after step, but for the first and the last."""
+    present = [(num, total) for num, total in zip((num_stream, num_replay), totals, strict=True) if total]
     share = 1 / len(present)
     return torch.cat([torch.full((num,), share / total, device=device) for num, total in present])
 

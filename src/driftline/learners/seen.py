@@ -33,10 +33,10 @@ class Seen:
 
     def training(self, loss: float, logits: Tensor, labels: Tensor, num_stream: int) -> None:
         """Note the first gradient step."""
-        right = logits.argmax(dim=1) == labels
+        right = (logits.argmax(dim=1) == labels).cpu().numpy()
         self.loss = loss
-        self.right_stream = float(right[:num_stream].sum())
-        self.right_replay = float(right[num_stream:].sum())
+        self.right_stream = float(np.count_nonzero(right[:num_stream]))
+        self.right_replay = float(np.count_nonzero(right[num_stream:]))
 
     def predictions(self, logits: Tensor, labels: Tensor) -> None:
         """Note what was predicted, now that the labels are known."""
@@ -68,6 +68,8 @@ def start_sums(seen: Sequence[Seen], team: Team) -> Callable[[], list[Seen]]:
     >>> start_sums([Seen(loss=1.5)], Team.alone())()[0].loss
     1.5
     """
+    if team.size == 1:
+        return lambda: list(seen)
     rows = np.zeros((team.ranks.num_members, len(fields(Seen))))
     rows[list(team.ranks.members)] = [astuple(one) for one in seen]
     sums = team.start_sum(rows)
