@@ -43,12 +43,14 @@ class Lanes:
         if num_dealt < num_members:
             for lane, rows in zip(dealt, (slice(0, middle), slice(middle, num_rows)), strict=True):
                 lane.append((num_dealt, rows))
-        second = self._second.submit(_work, job, dealt[1])
-        try:
-            with self.narrowed():
+        with (
+            self.narrowed()
+        ):  # until both have ended: how work is divided must not change under the second lane
+            second = self._second.submit(_work, job, dealt[1])
+            try:
                 first = _work(job, dealt[0])
-        finally:
-            others = second.result()
+            finally:
+                others = second.result()
         results = [[result] for pair in zip(first, others, strict=True) for result in pair]
         return results[:num_dealt] + ([[first[-1], others[-1]]] if num_dealt < num_members else [])
 

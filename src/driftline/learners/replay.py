@@ -7,6 +7,7 @@ under `RateSearch` are PoLRS. All members see the same batches, which are fetche
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -95,6 +96,19 @@ def _has_bfloat16(device: torch.device) -> bool:
 Gradients = tuple[Tensor, ...]
 
 
+class PlainSGD(torch.optim.SGD):
+    """Torch's SGD without its provisions for compiled code, whose first use imports the compiler: a second of start-up.
+
+    >>> model = nn.Linear(2, 1)
+    >>> PlainSGD(model.parameters(), lr=0.1).param_groups[0]["lr"]
+    0.1
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.SGD.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.SGD.zero_grad)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+
+
 @dataclass
 class Member:
     """One model with its optimizer."""
@@ -167,7 +181,7 @@ class ReplayLearner:
             model = build().to(arithmetic.device)
             is_divided = self.team.ranks.parts > 1
             norms = synchronise(model, self.team.norm_group(number)) if is_divided else []
-            optimizer = torch.optim.SGD(
+            optimizer = PlainSGD(
                 model.parameters(),
                 lr=self._rates[0],
                 momentum=momentum,
