@@ -100,7 +100,7 @@ def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfi
 
 
 def main() -> dict[str, Any]:
-    args = sizes(__doc__, quick="about a minute on two cores", full="about half an hour")
+    args = sizes(__doc__, quick="about a minute on two cores", full="about five minutes")
     cases = [
         # stream, batch size, schedule, steps a block, rounds, limit
         ("raw", 64, "constant", 12, 15 if args.full else 6, 1.05),
