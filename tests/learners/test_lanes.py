@@ -33,7 +33,8 @@ def test_every_row_of_every_member_is_computed_once_and_comes_in_order(num_membe
 
 def test_two_members_are_at_work_at_the_same_time():
     both = threading.Barrier(2, timeout=60)
-    Lanes(2).map(lambda member, rows: both.wait(), 2, 8)  # would break if one waited for the other to end
+    arrived = Lanes(2).map(lambda member, rows: both.wait(), 2, 8)  # breaks if one waits for the other to end
+    assert sorted(arrived) == [[0], [1]]
 
 
 @pytest.mark.parametrize("failing", [0, 1])
