@@ -69,7 +69,7 @@ def crop_batch(
 ) -> Tensor:
     """Square images of one size cut to their boxes and scaled to size x size, the whole batch at once, on their device.
 
-    Values are shifted and scaled by mean and std. In bfloat16, which holds every value of a byte, the result is within three of 255
+    Values are shifted and scaled by mean and std. In bfloat16, which holds every value of a byte, the result is within two of 255
     of that in float32, in half the time.
 
     >>> whole = Crops(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([True]))
@@ -104,9 +104,8 @@ def _weights(
     both = torch.from_numpy(np.stack([begin, stride]).astype(np.float32)).to(device)[..., None]
     place = torch.arange(size, device=device, dtype=torch.float32)
     at = torch.addcmul(both[0], both[1], place).clamp_(0, source - 1)
-    away = torch.empty(*at.shape, source, device=device, dtype=dtype)
-    torch.sub(at[..., None], torch.arange(source, device=device, dtype=torch.float32), out=away)
-    return torch.relu_(1 - away.abs_())
+    away = at[..., None] - torch.arange(source, device=device, dtype=torch.float32)
+    return torch.relu_(1 - away.abs_()).to(dtype)  # only then rounded: the weights of a place must add up to 1
 
 
 def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:
