@@ -105,7 +105,9 @@ def _weights(
     place = torch.arange(size, device=device, dtype=torch.float32)
     at = torch.addcmul(both[0], both[1], place).clamp_(0, source - 1)
     away = at[..., None] - torch.arange(source, device=device, dtype=torch.float32)
-    return torch.relu_(1 - away.abs_()).to(dtype)  # only then rounded: the weights of a place must add up to 1
+    return torch.relu_(1 - away.abs_()).to(
+        dtype
+    )  # only then rounded: the weights of a place must add up to 1
 
 
 def crop_one(image: ImageArray, box: FloatArray, flip: bool, size: int) -> ImageArray:
