@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import polars as pl
@@ -42,6 +43,31 @@ def test_every_sample_is_predicted_before_it_is_trained_on(tmp_path, replay, gd_
         seen |= set(predicted)
     assert seen == set(range(300))
     assert any(spy.replayed) == (replay != "none")
+
+
+class Announced(Spy):
+    """Notes what it is told to expect."""
+
+    def expect(self, view):
+        self.calls.append("expect")
+        self.expected = view
+
+    def learn(self, batch, step):
+        assert batch.views[0] is self.expected
+        return super().learn(batch, step)
+
+
+def test_a_learner_that_looks_ahead_is_shown_the_images_and_not_the_labels(tmp_path):
+    stream = memory_stream(300)
+    spies = {}
+    for learner in ("er", "none"):
+        spy = spies[learner] = Announced(len(stream.classes))
+        config = RunConfig(stream="memory", batch_size=32, learner=learner)
+        run = Run(config, tmp_path / learner, stream=stream, learner=lambda setup, num_steps, spy=spy: spy)
+        list(run.records())
+    assert spies["er"].calls == ["expect", "predict", "learn"] * 10
+    assert spies["none"].calls == ["predict"] * 10
+    assert {field.name for field in fields(spies["er"].expected)} == {"images", "crops"}
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 16), (1.0, 32), (2.0, 64)])

@@ -14,6 +14,7 @@ from driftline.learners import checks
 from driftline.learners.base import TrainBatch
 from driftline.learners.replay import MEAN, STD, Arithmetic, ReplayLearner
 from driftline.learners.schedules import RateSearch, cosine
+from driftline.models.resnet import ResNet
 from driftline.streams.fetch import TrainView
 from driftline.streams.views import crop_batch
 from driftline.types import DriftlineError
@@ -228,6 +229,69 @@ def test_sixteen_bit_arithmetic_stays_near_the_exact_one():
         (_, a), (_, b) = checks.take_step(exact, step), checks.take_step(short, step)
         assert a.loss == pytest.approx(b.loss, rel=0.05)
     assert short.members[0].model[2].weight.dtype == torch.float32
+
+
+def small_resnet():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return ResNet(
+            checks.NUM_CLASSES, widths=(8, 16), depths=(1, 1), expansion=1, norm="group", small=True
+        )
+
+
+@pytest.mark.parametrize("gd_steps", [1, 3])
+def test_what_is_expected_shares_a_forward_pass_and_changes_nothing(gd_steps, monkeypatch):
+    told, untold = (learner_with(lambda step: 0.05, small_resnet) for _ in range(2))
+    by_autograd = learner_with(lambda step: 0.05, small_resnet)
+    by_autograd._passes = None
+    seen = []
+    passes = told._passes
+
+    def noted(pixels, num_predicted, lower):
+        seen.append((len(pixels), num_predicted))
+        return passes(pixels, num_predicted, lower)
+
+    monkeypatch.setattr(told, "_passes", noted)
+    for step in range(5):
+        batch, images = checks.train_batch(step, gd_steps=gd_steps), checks.images_of(step)[0]
+        told.expect(batch.views[0])
+        logits = [learner.predict(images) for learner in (told, untold, by_autograd)]
+        results = [learner.learn(batch, step) for learner in (told, untold, by_autograd)]
+        for other in (1, 2):
+            assert_close(logits[0], logits[other], rtol=1e-3, atol=1e-4)
+            assert results[0].loss == pytest.approx(results[other].loss, rel=1e-4)
+    shared, alone = (3 * checks.BATCH, checks.BATCH), (2 * checks.BATCH, 0)
+    assert seen == ([shared] + [alone] * (gd_steps - 1)) * 5
+    for other in (untold, by_autograd):
+        assert_close(told.state()["models"], other.state()["models"], rtol=1e-3, atol=1e-4)
+
+
+def test_what_was_expected_and_did_not_come_is_forgotten():
+    """Other images than announced, or other weights in between: nothing of the shared pass may be used."""
+    told, untold = (learner_with(lambda step: 0.05, small_resnet) for _ in range(2))
+    kept = untold.weights()
+    for learner in (told, untold):
+        checks.take_step(learner, 0)
+    batch, announced = checks.train_batch(1), checks.train_batch(2)
+    told.expect(announced.views[0])
+    for learner in (told, untold):
+        learner.predict(checks.images_of(1)[0])
+        learner.learn(batch, 1)
+    assert checks.same(told.state(), untold.state())
+    told.expect(announced.views[0])
+    for learner in (told, untold):
+        learner.predict(checks.images_of(2)[0])
+        learner.load_weights(kept)
+        learner.learn(announced, 2)
+    assert checks.same(told.state(), untold.state())
+
+
+def test_large_images_are_predicted_by_themselves():
+    """Their activations would fill the memory."""
+    learner = learner_with(lambda step: 0.05, small_resnet)
+    learner.size = 96
+    learner.expect(checks.train_batch(0).views[0])
+    assert learner._expected is None
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "mps", "meta", ""])

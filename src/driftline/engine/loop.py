@@ -19,7 +19,7 @@ from driftline import draws
 from driftline.engine.plan import Plan
 from driftline.engine.records import StepRecord, prediction_rows
 from driftline.engine.together import Step, start_usable, whole_step
-from driftline.learners.base import Learner, LearnResult, TrainBatch
+from driftline.learners.base import Learner, LearnResult, LooksAhead, TrainBatch
 from driftline.learners.lanes import Lanes
 from driftline.learners.team import Team
 from driftline.metrics.albums import is_test_point, scored_mask
@@ -77,6 +77,8 @@ class Loop:
         if samples is None or images is None or fetched.samples is None or not len(samples):
             return np.empty(0, PREDICTION)
         step = fetched.request.step
+        if self.learns and whole.num_stream and isinstance(self.learner, LooksAhead):
+            self.learner.expect(fetched.train[0])
         logits = self.learner.predict(images)
         is_here = self.team.ranks.hosts(member)
         if is_here and not bool(torch.isfinite(logits).all()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -91,4 +91,13 @@ class Learner(Protocol):
 
     def load(self, state: State) -> None:
         """Become the learner that `state` came from."""
+        ...
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """A learner that can use the time of a prediction for what it learns from next."""
+
+    def expect(self, view: TrainView) -> None:
+        """Before `predict`: the first view of the `learn` that follows, without its labels."""
         ...

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from driftline.learners.base import Learner, LearnResult, TrainBatch
+from driftline.learners.base import Learner, LearnResult, LooksAhead, TrainBatch
 from driftline.streams.fetch import TrainView
 from driftline.streams.views import random_crops
 
@@ -67,8 +67,11 @@ def train_batch(
 
 def take_step(learner: Learner, step: int) -> tuple[Tensor, LearnResult]:
     """Test, then train, as the engine does."""
+    batch = train_batch(step)
+    if isinstance(learner, LooksAhead):
+        learner.expect(batch.views[0])
     logits = learner.predict(images_of(step)[0])
-    return logits.clone(), learner.learn(train_batch(step), step)
+    return logits.clone(), learner.learn(batch, step)
 
 
 def same(a: object, b: object) -> bool:

@@ -21,6 +21,7 @@ from driftline.learners.lanes import Lanes
 from driftline.learners.schedules import RateSearch
 from driftline.learners.seen import Seen, start_sums
 from driftline.learners.team import Team
+from driftline.models.passes import Passes
 from driftline.models.synced_norm import SyncedBatchNorm, synchronise
 from driftline.streams.fetch import TrainView
 from driftline.streams.views import crop_batch
@@ -28,6 +29,8 @@ from driftline.types import DriftlineError
 
 MEAN, STD = 0.45 * 255, 0.25 * 255
 """Pixels are shifted and scaled by these, alike in all channels, so that they lie around 0."""
+MOST_SHARED_PIXELS = 64 * 64
+"""Larger images are predicted by themselves: nothing is saved by computing more of them at once, and much memory is needed."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,18 @@ class Arithmetic:
             precision = "bfloat16" if _has_bfloat16(chosen) else "float32"
         return Arithmetic(chosen, getattr(torch, precision))
 
+    @property
+    def lower(self) -> torch.dtype | None:
+        """The precision of products, where it is lower than that of the weights.
+
+        >>> Arithmetic.choose("cpu", "float32").lower is None
+        True
+        """
+        return None if self.dtype == torch.float32 else self.dtype
+
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """The context in which the model runs."""
-        if self.dtype == torch.float32:
+        if self.lower is None:
             return contextlib.nullcontext()
         # No weight is used twice in a forward pass, and what is kept for a second use all threads would share.
         return torch.autocast(self.device.type, self.dtype, cache_enabled=False)
@@ -189,6 +201,12 @@ class ReplayLearner:
                 fused=True,
             )
             self.members.append(Member(number, model, optimizer, self.team.divided(model, number), norms))
+        alone = self.team.size == self.num_members == 1 and arithmetic.device.type == "cpu"
+        model = self.members[0].model
+        self._passes = Passes(model) if alone and Passes.can_run(model) else None
+        self._expected: TrainView | None = None
+        self._begun: tuple[TrainView, Tensor] | None = None
+        """What is to be learned from next, and its logits, where these were computed along with a prediction."""
 
     @property
     def precision(self) -> str:
@@ -212,8 +230,15 @@ class ReplayLearner:
 
     # -- predict
 
+    def expect(self, view: TrainView) -> None:
+        """Where it pays, what `learn` begins with shares the forward pass of the prediction."""
+        self._expected = view if self._passes and self.size**2 <= MOST_SHARED_PIXELS else None
+
     def predict(self, images: Tensor) -> Tensor:
         """Logits of the member that predicts; the other members' are kept to judge them by once labels are known."""
+        expected, self._expected = self._expected, None
+        if self._passes and expected:
+            return self._predict_and_begin(self._passes, images, expected)
         if not len(images):  # this process has no part in a small last batch
             self._logits = [torch.empty(0, 1) for _ in self.members]
             return self._logits[0]
@@ -221,6 +246,14 @@ class ReplayLearner:
         parts = self.lanes.map(partial(self._forward, pixels), len(self.members), len(images))
         self._logits = [torch.cat(of_member) for of_member in parts]
         return self._logits[self._here(self.member)]
+
+    def _predict_and_begin(self, passes: Passes, images: Tensor, view: TrainView) -> Tensor:
+        parts = [self.arithmetic.pixels(images), self._pixels(view, slice(None))]
+        lower = self.arithmetic.lower
+        pixels = torch.cat([part.to(lower) if lower else part for part in parts])
+        predicted, logits = passes(pixels, len(images), lower)
+        self._begun = view, logits
+        return predicted
 
     def _over_rows(self, job: Callable[[slice], Tensor], num: int) -> Tensor:
         """A tensor whose rows are computed in all lanes."""
@@ -272,8 +305,10 @@ class ReplayLearner:
                     totals = start_sums(seen, self.team)
 
         for gd_step, view in enumerate(batch.views):
-            pixels = self._over_rows(partial(self._pixels, view), len(labels))
-            job = partial(self._learn_rows, pixels, labels, weights, _nothing if gd_step else before_backward)
+            logits_of = self._logits_to_learn(view, len(labels))
+            job = partial(
+                self._learn_rows, logits_of, labels, weights, _nothing if gd_step else before_backward
+            )
             learned = self.lanes.map(job, len(self.members), len(labels))
             for member, its, parts in zip(self.members, seen, learned, strict=True):
                 if len(parts) > 1:
@@ -290,9 +325,25 @@ class ReplayLearner:
             return self.arithmetic.pixels(images)
         return crop_batch(images, view.crops[rows], self.size, self.arithmetic.dtype, mean=MEAN, std=STD)
 
+    def _logits_to_learn(self, view: TrainView, num: int) -> Callable[[int, slice], Tensor]:
+        """What gives the logits of a member for some rows."""
+        begun, self._begun = self._begun, None
+        if begun and begun[0] is view:
+            logits = begun[1]
+            return lambda index, rows: logits[rows]
+        pixels = self._over_rows(partial(self._pixels, view), num)
+        return partial(self._forward_to_learn, pixels)
+
+    def _forward_to_learn(self, pixels: Tensor, index: int, rows: slice) -> Tensor:
+        if self._passes:
+            return self._passes(pixels[rows], 0, self.arithmetic.lower)[1]
+        with self.arithmetic.autocast():
+            logits: Tensor = self.members[index].training(pixels[rows])
+        return logits.float()
+
     def _learn_rows(
         self,
-        pixels: Tensor,
+        logits_of: Callable[[int, slice], Tensor],
         labels: Tensor,
         weights: Tensor,
         before_backward: Callable[[int, Learned], None],
@@ -301,9 +352,7 @@ class ReplayLearner:
     ) -> Learned:
         """Update a member; or, where it learns from these rows only, give the gradients for the rest of the batch to join."""
         member = self.members[index]
-        with self.arithmetic.autocast():
-            logits = member.training(pixels[rows])
-        logits = logits.float()
+        logits = logits_of(index, rows)
         losses = nn.functional.cross_entropy(logits, labels[rows], reduction="none")
         loss = (losses * weights[rows]).sum()
         learned = Learned(float(loss.detach()), logits.detach())
@@ -348,6 +397,7 @@ class ReplayLearner:
 
     def load_weights(self, weights: State) -> None:
         """Predict with these weights."""
+        self._begun = None
         self.members[self._here(self.member)].model.load_state_dict(weights)
 
     def state(self) -> State:
@@ -371,6 +421,7 @@ class ReplayLearner:
 
     def load(self, state: State) -> None:
         """Restore."""
+        self._begun = None
         for member in self.members:
             momentum = state["momentum"][member.number]
             member.model.load_state_dict(state["models"][member.number])

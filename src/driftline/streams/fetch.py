@@ -316,7 +316,10 @@ class Pipeline:
     def top_up(self) -> None:
         """Plan as far ahead as is useful. `next` does it, unless it was done since: while a model learns is a better time."""
         self._is_full = True
-        while len(self._pending) <= (self._workers + 1) * self._steps_at_once:
+        left = max(1, self._workers // 2) * self._steps_at_once
+        if len(self._pending) > left:
+            return  # All workers at once: one alone would hold up one core, and with it all that share the arithmetic.
+        while len(self._pending) <= left + (self._workers - 1) * self._steps_at_once:
             planned = islice(iter(self._plan, None), self._steps_at_once)
             jobs = [(request, Future[Fetched]()) for request in planned]
             if not jobs:
