@@ -102,16 +102,16 @@ def config_of(name: str, batch_size: int, schedule: str, steps: int) -> RunConfi
 def main() -> dict[str, Any]:
     args = sizes(__doc__, quick="about a minute on two cores", full="about five minutes")
     cases = [
-        # stream, batch size, schedule, steps a block, rounds, limit
+        # stream, batch size, schedule, steps a block (two workers decode for two steps at once), rounds, limit
         ("raw", 64, "constant", 12, 15 if args.full else 6, 1.05),
         ("raw", 256, "constant", 4, 15 if args.full else 4, 1.05),
         ("raw", 64, "polrs", 6, 15 if args.full else 4, 1.05),
-        ("64px", 64, "constant", 1, 15 if args.full else 4, 1.03),
+        ("64px", 64, "constant", 2, 12 if args.full else 3, 1.03),
     ]
     if args.full:
         cases += [
-            ("64px", 256, "constant", 1, 8, 1.03),
-            ("64px", 64, "polrs", 1, 8, 1.03),
+            ("64px", 256, "constant", 2, 5, 1.03),
+            ("64px", 64, "polrs", 2, 5, 1.03),
             ("224px", 64, "constant", 1, 3, 1.03),
         ]
     lines, details = [], {}

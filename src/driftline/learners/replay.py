@@ -202,8 +202,7 @@ class ReplayLearner:
             )
             self.members.append(Member(number, model, optimizer, self.team.divided(model, number), norms))
         alone = self.team.size == self.num_members == 1 and arithmetic.device.type == "cpu"
-        model = self.members[0].model
-        self._passes = Passes(model) if alone and Passes.can_run(model) else None
+        self._passes = Passes.of(self.members[0].model) if alone else None
         self._expected: TrainView | None = None
         self._begun: tuple[TrainView, Tensor] | None = None
         """What is to be learned from next, and its logits, where these were computed along with a prediction."""

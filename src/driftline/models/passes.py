@@ -44,15 +44,14 @@ class Passes:
         self._head = self._numbers(model.head)
 
     @staticmethod
-    def can_run(model: nn.Module) -> bool:
-        """Whether a model is one of ours and normalised by groups.
+    def of(model: nn.Module) -> Passes | None:
+        """The passes of a model that is one of ours and normalised by groups; None for any other.
 
-        >>> Passes.can_run(nn.Linear(2, 2))
-        False
+        >>> Passes.of(nn.Linear(2, 2)) is None
+        True
         """
-        norms = (nn.GroupNorm, nn.BatchNorm2d)
-        found = [module for module in model.modules() if isinstance(module, norms)]
-        return type(model) is ResNet and all(isinstance(norm, nn.GroupNorm) for norm in found)
+        by_batch = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+        return Passes(model) if type(model) is ResNet and not by_batch else None
 
     def __call__(
         self, images: Tensor, num_predicted: int, dtype: torch.dtype | None = None
