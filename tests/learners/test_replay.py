@@ -286,12 +286,13 @@ def test_what_was_expected_and_did_not_come_is_forgotten():
     assert checks.same(told.state(), untold.state())
 
 
-def test_large_images_are_predicted_by_themselves():
+def test_many_large_images_are_predicted_by_themselves():
     """Their activations would fill the memory."""
     learner = learner_with(lambda step: 0.05, small_resnet)
-    learner.size = 96
-    learner.expect(checks.train_batch(0).views[0])
-    assert learner._expected is None
+    for size, shares in ((32, True), (224, True), (1024, False)):  # 24 images to learn from
+        learner.size = size
+        learner.expect(checks.train_batch(0).views[0])
+        assert (learner._expected is not None) == shares
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "mps", "meta", ""])

@@ -29,8 +29,9 @@ from driftline.types import DriftlineError
 
 MEAN, STD = 0.45 * 255, 0.25 * 255
 """Pixels are shifted and scaled by these, alike in all channels, so that they lie around 0."""
-MOST_SHARED_PIXELS = 64 * 64
-"""Larger images are predicted by themselves: nothing is saved by computing more of them at once, and much memory is needed."""
+MOST_SHARED_PIXELS = 2**22
+"""With more than that to learn from, images are predicted by themselves: what is computed for them would stay in memory until the model has
+learned, and little is saved by computing still more at once."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,8 @@ class ReplayLearner:
 
     def expect(self, view: TrainView) -> None:
         """Where it pays, what `learn` begins with shares the forward pass of the prediction."""
-        self._expected = view if self._passes and self.size**2 <= MOST_SHARED_PIXELS else None
+        is_small = len(view.images) * self.size**2 <= MOST_SHARED_PIXELS
+        self._expected = view if self._passes and is_small else None
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits of the member that predicts; the other members' are kept to judge them by once labels are known."""
