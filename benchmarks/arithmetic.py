@@ -69,6 +69,7 @@ def chosen_step(model_name: str, size: int) -> Callable[[], None]:
     batch = TrainBatch((TrainView(train, None),), torch.randint(0, NUM_CLASSES, (2 * BATCH,)), BATCH)
 
     def step() -> None:
+        learner.expect(batch.views[0])
         learner.predict(test)
         learner.learn(batch, 0)
 
