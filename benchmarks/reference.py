@@ -101,6 +101,8 @@ def driftline_run(stream: StoredStream, out: Path, num: int) -> float:
         batch_size=BATCH,
         limit=num,
         workers=WORKERS,
+        # As often as a stream worth learning from; shares of so short a one would come with every step.
+        checkpoint_every="2000",
     )
     run = Run(config, out, stream=stream)
     right = [r.predictions["pred"] == r.predictions["label"] for r in run.records()]
