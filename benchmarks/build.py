@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -134,8 +133,10 @@ def main(arguments: list[str] | None = None) -> dict[str, object]:
     parser.add_argument("--table", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.job:
+        from driftline.engine.memory import peak_memory_mb
+
         values = JOBS[options.job](options.table, options.work)
-        values["peak_gb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        values["peak_gb"] = peak_memory_mb() / 1024
         print(json.dumps(values))
         return values
     num_rows = options.rows or SIZES["full" if options.full else "quick"]

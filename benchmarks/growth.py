@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from _endless import NUM_CLASSES, EndlessStream
 from _measure import alternate, line, median_ratio, show
 from driftline.config import RunConfig
 from driftline.engine.loop import Loop
+from driftline.engine.memory import peak_memory_mb
 from driftline.engine.plan import OnlinePlan
 from driftline.engine.run import Run
 from driftline.engine.setup import Setup
@@ -138,7 +138,7 @@ def whole_run(num: int, stop_before_the_end: bool) -> dict[str, float]:
         if not stop_before_the_end:
             run.finish()
         seconds = time.perf_counter() - started
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak_mb = peak_memory_mb()
     return {"peak_mb": round(peak_mb, 1), "us_a_sample": round(1e6 * seconds / num, 2)}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from driftline.engine.memory import peak_memory_mb
 from driftline.geo.distance import great_circle_km
 from driftline.metrics.albums import rescore
 from driftline.metrics.blind import blind_predictions, blind_sweep, majority_predictions
@@ -113,7 +113,7 @@ def measure_all(run: Path) -> dict[str, float]:
         name: FIRST_S + part * (LAST_S - FIRST_S) // 3 for part, name in enumerate(["H/3", "2H/3", "H"], 1)
     }
     timed("transfer", lambda: summarise_transfer(transfer, thirds))
-    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    peak_gb = peak_memory_mb() * 2**20 / 1e9
     whole = {"seconds": sum(seconds.values()), "cpu_seconds": time.process_time(), "peak_gb": peak_gb}
     return seconds | whole | {"best_k": float(best_k)}
 

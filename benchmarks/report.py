@@ -32,12 +32,13 @@ ROWS_A_PART = 1 << 20
 LIMIT_SECONDS, LIMIT_MB, LIMIT_PAGE_MB = 60.0, 2048.0, 5.0
 
 REPORT = """
-import resource, sys, time
+import sys, time
 from pathlib import Path
 start = time.perf_counter()
+from driftline.engine.memory import peak_memory_mb
 from driftline.report import write_report
 write_report([Path(sys.argv[1])], Path(sys.argv[2]))
-print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(time.perf_counter() - start, peak_memory_mb())
 """
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import platform
-import resource
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from PIL import Image
 from driftline.engine import tensor_file
 from driftline.engine.checkpoint import weights_path
 from driftline.engine.logs import quarantine_table, write_parquet, write_table
+from driftline.engine.memory import peak_memory_mb
 from driftline.engine.start import shared_state
 from driftline.geo import s2
 from driftline.geo.distance import great_circle_km
@@ -252,7 +252,7 @@ def _conditions(run: Run) -> dict[str, Any]:
         else 0,
         "seconds": round(run.seconds, 3),
         "samples_per_second": round(run.num_samples / max(run.seconds, 1e-9), 1),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_rss_mb": round(peak_memory_mb(), 1),
         "seed": config.seed,
         "resumed": run.resumed,
         "precision": str(arithmetic.dtype).removeprefix("torch."),

@@ -144,11 +144,12 @@ def test_names_can_leave_out_what_is_usual():
 def test_a_long_world_opens_in_little_memory():
     """Two million photos against twenty thousand, each in a process of its own, images of both rendered."""
     probe = (
-        "import resource, sys, numpy as np\n"
+        "import sys, numpy as np\n"
+        "from driftline.engine.memory import peak_memory_mb\n"
         "from driftline.streams.worlds.world import World\n"
         "world = World(int(sys.argv[1]))\n"
         "world.train.images(np.arange(64)); world.validation.samples(0, 10)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+        "print(peak_memory_mb())\n"
         "print(sum(x.nbytes for s in (world.train, world.validation) for x in (s.bits, s.before)) / 2**20)"
     )
     peak, kept = zip(
