@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
 
 from driftline.cli.main import COMMANDS, main
+from driftline.cli.run import demo_runs
 from driftline.version import VERSION
 
 
@@ -157,6 +159,19 @@ def test_resuming_nothing_is_refused(capsys, tmp_path):
     code, _, error = call(capsys, "resume", tmp_path)
     assert code == 2
     assert "holds no run" in error
+
+
+def test_the_demo_does_not_go_on_with_a_run_of_other_settings(capsys, tmp_path):
+    """Neither with a finished nor with an unfinished one, such as that of another seed."""
+    (tmp_path / "replay").mkdir()
+    settings = tmp_path / "replay" / "config.toml"
+    settings.write_text(replace(demo_runs(0)["replay"], seed=5).to_toml())
+    before = settings.read_bytes()
+    code, _, error = call(capsys, "demo", "--out", tmp_path)
+    assert code == 2
+    assert "replay holds a run of other settings; choose another --out or remove it" in error
+    assert [path.name for path in (tmp_path / "replay").iterdir()] == ["config.toml"]
+    assert settings.read_bytes() == before
 
 
 # -- the program as a whole

@@ -200,6 +200,7 @@ def demo(args: list[str]) -> int:
     flags = parse(DemoFlags, "demo", args)
     from driftline.engine.run import Run
     from driftline.report.page import write_report
+    from driftline.types import DriftlineError
 
     console = Console()
     console.print(
@@ -214,9 +215,11 @@ def demo(args: list[str]) -> int:
     runs = demo_runs(flags.seed)
     for name, config in runs.items():
         out = flags.out / name
-        summary = _finished(out, config)
+        unfinished = (out / "config.toml").exists()
+        if unfinished and read_config(out / "config.toml").digest() != config.digest():
+            raise DriftlineError(f"{out} holds a run of other settings; choose another --out or remove it")
+        summary = _finished(out)
         if summary is None:
-            unfinished = (out / "config.toml").exists()
             run = Run.resume(out, warn=_warn) if unfinished else Run(config, out, warn=_warn)
             summary, code = _completed(run)
             if summary is None:
@@ -230,15 +233,11 @@ def demo(args: list[str]) -> int:
     return 0
 
 
-def _finished(out: Path, config: RunConfig) -> dict[str, Any] | None:
-    """The summary of a run of these settings that is already there."""
+def _finished(out: Path) -> dict[str, Any] | None:
+    """The summary of a run that is already there."""
     import json
-
-    from driftline.types import DriftlineError
 
     if not (out / "summary.json").exists():
         return None
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
-    if summary["digest"] != config.digest():
-        raise DriftlineError(f"{out} holds a run of other settings; choose another --out or remove it")
     return summary
