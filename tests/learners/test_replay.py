@@ -243,15 +243,16 @@ def small_resnet():
 def test_what_is_expected_shares_a_forward_pass_and_changes_nothing(gd_steps, monkeypatch):
     told, untold = (learner_with(lambda step: 0.05, small_resnet) for _ in range(2))
     by_autograd = learner_with(lambda step: 0.05, small_resnet)
-    by_autograd._passes = None
+    [member] = by_autograd.members
+    member.training, member.by_hand = member.model, False
     seen = []
-    passes = told._passes
+    passes = told.members[0].training
 
     def noted(pixels, num_predicted, lower):
         seen.append((len(pixels), num_predicted))
         return passes(pixels, num_predicted, lower)
 
-    monkeypatch.setattr(told, "_passes", noted)
+    monkeypatch.setattr(told.members[0], "training", noted)
     for step in range(5):
         batch, images = checks.train_batch(step, gd_steps=gd_steps), checks.images_of(step)[0]
         told.expect(batch.views[0])

@@ -32,6 +32,11 @@ class Lanes:
             ThreadPoolExecutor(1, "lane", torch.set_num_threads, (self._each,)) if self._each else None
         )
 
+    @property
+    def are_two(self) -> bool:
+        """Whether there is a second lane."""
+        return self._second is not None
+
     def map(self, job: Job[Result], num_members: int, num_rows: int) -> list[list[Result]]:
         """What the job makes of every member's rows, in order; the whole batch comes in one piece or in two."""
         whole = slice(0, num_rows)

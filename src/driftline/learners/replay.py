@@ -30,7 +30,7 @@ from driftline.types import DriftlineError
 MEAN, STD = 0.45 * 255, 0.25 * 255
 """Pixels are shifted and scaled by these, alike in all channels, so that they lie around 0."""
 MOST_SHARED_PIXELS = 2**22
-"""With more than that to learn from, images are predicted by themselves: what is computed for them would stay in memory until the model has
+"""With more than that to learn from, over all members, images are predicted by themselves: what is computed for them would stay in memory until they have
 learned, and little is saved by computing still more at once."""
 
 
@@ -130,9 +130,11 @@ class Member:
     model: nn.Module
     optimizer: torch.optim.SGD
     training: nn.Module
-    """The model, or what sums its gradients over the processes that train it together."""
+    """The model or its passes, or what sums their gradients over the processes that train it together."""
     norms: list[SyncedBatchNorm]
     """Its batch norm layers, where they take their statistics from several processes."""
+    by_hand: bool
+    """Whether `training` is `Passes`, which predicts as well."""
 
     def set_rate(self, lr: float) -> None:
         """The rate of the next update."""
@@ -190,6 +192,8 @@ class ReplayLearner:
         self._logits: list[Tensor] = []
         self.members: list[Member] = []
         """Those that learn in this process: all, unless several processes share them out."""
+        # Written out, a backward pass needs the interpreter all the time, for which two lanes would wait in turn.
+        by_hand = arithmetic.device.type == "cpu" and not self.lanes.are_two
         for number in self.team.ranks.members:
             model = build().to(arithmetic.device)
             is_divided = self.team.ranks.parts > 1
@@ -201,12 +205,12 @@ class ReplayLearner:
                 weight_decay=weight_decay,
                 fused=True,
             )
-            self.members.append(Member(number, model, optimizer, self.team.divided(model, number), norms))
-        alone = self.team.size == self.num_members == 1 and arithmetic.device.type == "cpu"
-        self._passes = Passes.of(self.members[0].model) if alone else None
+            passes = Passes.of(model) if by_hand else None
+            training = self.team.divided(passes or model, number)
+            self.members.append(Member(number, model, optimizer, training, norms, passes is not None))
         self._expected: TrainView | None = None
-        self._begun: tuple[TrainView, Tensor] | None = None
-        """What is to be learned from next, and its logits, where these were computed along with a prediction."""
+        self._begun: tuple[TrainView, list[Tensor]] | None = None
+        """What is to be learned from next, and every member's logits of it, where they were computed along with a prediction."""
 
     @property
     def precision(self) -> str:
@@ -232,29 +236,31 @@ class ReplayLearner:
 
     def expect(self, view: TrainView) -> None:
         """Where it pays, what `learn` begins with shares the forward pass of the prediction."""
-        is_small = len(view.images) * self.size**2 <= MOST_SHARED_PIXELS
-        self._expected = view if self._passes and is_small else None
+        num_pixels = len(view.images) * self.size**2 * len(self.members)
+        shares = self.members[0].by_hand and 0 < num_pixels <= MOST_SHARED_PIXELS
+        self._expected = view if shares else None
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits of the member that predicts; the other members' are kept to judge them by once labels are known."""
         expected, self._expected = self._expected, None
-        if self._passes and expected:
-            return self._predict_and_begin(self._passes, images, expected)
         if not len(images):  # this process has no part in a small last batch
             self._logits = [torch.empty(0, 1) for _ in self.members]
-            return self._logits[0]
-        pixels = self._over_rows(lambda rows: self.arithmetic.pixels(images[rows]), len(images))
-        parts = self.lanes.map(partial(self._forward, pixels), len(self.members), len(images))
-        self._logits = [torch.cat(of_member) for of_member in parts]
+        elif expected:
+            self._logits = self._predict_and_begin(images, expected)
+        else:
+            pixels = self._over_rows(lambda rows: self.arithmetic.pixels(images[rows]), len(images))
+            parts = self.lanes.map(partial(self._forward, pixels), len(self.members), len(images))
+            self._logits = [torch.cat(of_member) for of_member in parts]
         return self._logits[self._here(self.member)]
 
-    def _predict_and_begin(self, passes: Passes, images: Tensor, view: TrainView) -> Tensor:
+    def _predict_and_begin(self, images: Tensor, view: TrainView) -> list[Tensor]:
+        """Every member's predictions, from the forward pass in which it begins to learn."""
         parts = [self.arithmetic.pixels(images), self._pixels(view, slice(None))]
         lower = self.arithmetic.lower
         pixels = torch.cat([part.to(lower) if lower else part for part in parts])
-        predicted, logits = passes(pixels, len(images), lower)
-        self._begun = view, logits
-        return predicted
+        both = [member.training(pixels, len(images), lower) for member in self.members]
+        self._begun = view, [logits for _, logits in both]
+        return [predicted for predicted, _ in both]
 
     def _over_rows(self, job: Callable[[slice], Tensor], num: int) -> Tensor:
         """A tensor whose rows are computed in all lanes."""
@@ -331,15 +337,18 @@ class ReplayLearner:
         begun, self._begun = self._begun, None
         if begun and begun[0] is view:
             logits = begun[1]
-            return lambda index, rows: logits[rows]
+            return lambda index, rows: logits[index][rows]
         pixels = self._over_rows(partial(self._pixels, view), num)
         return partial(self._forward_to_learn, pixels)
 
     def _forward_to_learn(self, pixels: Tensor, index: int, rows: slice) -> Tensor:
-        if self._passes:
-            return self._passes(pixels[rows], 0, self.arithmetic.lower)[1]
+        member = self.members[index]
+        logits: Tensor
+        if member.by_hand:
+            _, logits = member.training(pixels[rows], 0, self.arithmetic.lower)
+            return logits
         with self.arithmetic.autocast():
-            logits: Tensor = self.members[index].training(pixels[rows])
+            logits = member.training(pixels[rows])
         return logits.float()
 
     def _learn_rows(

@@ -23,8 +23,8 @@ Back = Callable[[Tensor], Tensor]
 """From the gradient of what a layer gave to the gradient of what it got; gradients of weights are put aside on the way."""
 
 
-class Passes:
-    """Both passes of a network with group norm.
+class Passes(nn.Module):
+    """Both passes of a network with group norm, whose weights they share.
 
     >>> from driftline.models.resnet import resnet_tiny
     >>> model = resnet_tiny(10, "group")
@@ -38,7 +38,9 @@ class Passes:
     """
 
     def __init__(self, model: ResNet) -> None:
-        self.parameters = list(model.parameters())
+        super().__init__()
+        self.model = model
+        self._weights = list(model.parameters())
         stem = list(model.stem)
         self._stem = self._layer(stem[0], stem[1], is_first=True)
         self._pools = isinstance(stem[-1], nn.MaxPool2d)
@@ -55,20 +57,20 @@ class Passes:
         by_batch = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
         return Passes(model) if type(model) is ResNet and not by_batch else None
 
-    def __call__(
+    def forward(
         self, images: Tensor, num_predicted: int, dtype: torch.dtype | None = None
     ) -> tuple[Tensor, Tensor]:
         """Logits in float32 of the first so many images, without gradient, and of the others; computed in the precision of the parameters, or
         in a lower one.
         """
-        predicted, learned = _Run.apply(self, images, num_predicted, dtype, *self.parameters)  # type: ignore[no-untyped-call]
+        predicted, learned = _Run.apply(self, images, num_predicted, dtype, *self._weights)  # type: ignore[no-untyped-call]
         return predicted, learned
 
     # -- structure
 
     def _numbers(self, *modules: nn.Module) -> list[int]:
         """Where the parameters of modules stand among those of the network."""
-        numbers = {id(parameter): i for i, parameter in enumerate(self.parameters)}
+        numbers = {id(parameter): i for i, parameter in enumerate(self._weights)}
         return [numbers[id(parameter)] for module in modules for parameter in module.parameters()]
 
     def _layer(self, conv: nn.Module, norm: nn.Module, *, is_first: bool = False) -> _Layer:
@@ -87,8 +89,8 @@ class Passes:
 
     # -- passes
 
-    def forward(self, images: Tensor, tape: _Tape) -> Tensor:
-        """Logits of all images."""
+    def run(self, images: Tensor, tape: _Tape) -> Tensor:
+        """Logits of all images; the tape takes what the way back needs."""
         x = tape.rectified(self._stem.forward(images, tape))
         if self._pools:
             x = tape.pooled(x)
@@ -192,7 +194,8 @@ class _Layer:
             gradient, for_scale, for_shift = aten.native_group_norm_backward.default(
                 gradient, convolved, mean, spread, scale, len(convolved), *shape, [True] * 3
             )
-            few = height * width <= MOST_PIXELS
+            # In full precision results stay those of autograd to the bit, also where several processes divide a batch.
+            few = height * width <= MOST_PIXELS and gradient.dtype == torch.bfloat16
             by_pairs = weight_gradient(gradient, x, self.kernel, stride) if few else None
             gradient, by_convolution, _ = aten.convolution_backward.default(
                 gradient, x, weight, None, *how, [not self.is_first, not few, False]
@@ -242,7 +245,7 @@ class _Run(torch.autograd.Function):
         weights = [p.to(ctx.dtype) if p.dim() > 1 else p.detach() for p in parameters]
         ctx.tape = _Tape(weights, num_predicted)
         ctx.full = parameters[0].dtype
-        logits = passes.forward(images.to(ctx.dtype), ctx.tape).float()
+        logits = passes.run(images.to(ctx.dtype), ctx.tape).float()
         predicted, learned = logits[:num_predicted], logits[num_predicted:].clone()
         ctx.mark_non_differentiable(predicted)
         return predicted, learned

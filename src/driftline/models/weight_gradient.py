@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 MOST_PIXELS = 16
-"""Of an output for which this pays (docs/benchmarks.md)."""
+"""Of an output for which this pays in 16 bits (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True)
