@@ -86,6 +86,22 @@ def test_sixteen_bits_round_as_autocast_does(name, size):
     assert float((torch.cat([predicted, logits]) - exact).abs().max()) <= 1.5 * float(error)
 
 
+@pytest.mark.parametrize(("name", "size"), [("resnet-tiny", 32), ("resnet18", 64)])
+def test_gradients_in_sixteen_bits_are_as_exact_as_those_of_autocast(name, size):
+    model, exact = live_model(name), live_model(name).double()
+    images, factors = drawn(16, size), torch.randn(16, 7, dtype=torch.float64)
+    _, wanted = by_autograd(exact, images, factors)
+    _, logits = Passes(model)(images.float(), 0, torch.bfloat16)
+    by_hand = torch.autograd.grad((logits * factors).sum(), list(model.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images.float())
+    automatic = torch.autograd.grad((logits.float() * factors).sum(), list(model.parameters()))
+    for (parameter, _), truth, ours, theirs in zip(
+        model.named_parameters(), wanted, by_hand, automatic, strict=True
+    ):
+        assert float((ours - truth).norm()) <= 1.2 * float((theirs - truth).norm()), parameter
+
+
 def test_training_by_hand_and_by_autograd_goes_the_same_way():
     """Ten updates in double precision, each from what the last one left."""
     by_hand, automatic = live_model().double(), live_model().double()
