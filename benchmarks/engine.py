@@ -161,7 +161,7 @@ def main() -> dict[str, Any]:
         cases += [
             ("64px", 256, "constant", 2, 5, 1.03),
             ("64px", 64, "polrs", 2, 5, 1.03),
-            ("224px", 64, "constant", 1, 3, 1.03),
+            ("224px", 64, "constant", 2, 2, 1.03),
         ]
     lines, details = [], {}
     with tempfile.TemporaryDirectory() as folder:

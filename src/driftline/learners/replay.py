@@ -29,6 +29,8 @@ from driftline.types import DriftlineError
 
 MEAN, STD = 0.45 * 255, 0.25 * 255
 """Pixels are shifted and scaled by these, alike in all channels, so that they lie around 0."""
+LARGEST_BY_HAND = 64
+"""Networks on larger images leave their passes to autograd: there is nothing to save by sharing them."""
 MOST_SHARED_PIXELS = 2**22
 """With more than that to learn from, over all members, images are predicted by themselves: what is computed for them would stay in memory until they have
 learned, and little is saved by computing still more at once."""
@@ -193,7 +195,7 @@ class ReplayLearner:
         self.members: list[Member] = []
         """Those that learn in this process: all, unless several processes share them out."""
         # Written out, a backward pass needs the interpreter all the time, for which two lanes would wait in turn.
-        by_hand = arithmetic.device.type == "cpu" and not self.lanes.are_two
+        by_hand = arithmetic.device.type == "cpu" and not self.lanes.are_two and size <= LARGEST_BY_HAND
         for number in self.team.ranks.members:
             model = build().to(arithmetic.device)
             is_divided = self.team.ranks.parts > 1
